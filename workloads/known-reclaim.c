@@ -75,10 +75,8 @@ static void prepare(void)
 		group[0] = '\0';
 		not_possible_here("needs the memory controller at %s: %s", hierarchy, strerror(errno));
 	}
-	if (!write_to(group, limiter, limit) || !write_to(group, "cgroup.procs", pid)) {
-		leave_group();
+	if (!write_to(group, limiter, limit) || !write_to(group, "cgroup.procs", pid))
 		not_possible_here("cannot limit the memory of a control group: %s", strerror(errno));
-	}
 	sem_init(&go, 0, 0);
 	sem_init(&done, 0, 0);
 	snprintf(file_name, sizeof(file_name), "%s/file", workload_dir());
@@ -145,7 +143,6 @@ static void play_role(struct worker *self)
 
 static void report_waits(void)
 {
-	leave_group();
 	report_u64("rounds", rounds);
 	report_u64("map_ns", map_ns);
 }
@@ -161,6 +158,7 @@ int main(int argc, char **argv)
 		.setup = prepare,
 		.worker = play_role,
 		.report = report_waits,
+		.teardown = leave_group,
 	};
 
 	return workload_main(argc, argv, &known_reclaim);

@@ -53,9 +53,9 @@ impl Change {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         match (self.is_of_most_hosts(), self.outliers.is_empty()) {
             (true, true) => "across hosts".to_owned(),
-            (true, false) => format!("across hosts; otherwise than most: {named}{more}"),
+            (true, false) => format!("across hosts; unlike most: {named}{more}"),
             (false, true) => "may be chance".to_owned(),
-            (false, false) => format!("otherwise than most: {named}{more}"),
+            (false, false) => format!("unlike most: {named}{more}"),
         }
     }
 }

@@ -1,4 +1,6 @@
 //! What ends with other than success, with its exit status: docs/reference/exit-codes.md lists them.
+//!
+//! `lockmeter-cli` has the same for the recorder, of whose errors it knows: with it, libbpf would have to be built here.
 
 use std::fmt;
 use std::io::Write;

@@ -22,15 +22,26 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Export(ExportArguments),
-    Top(TopArguments),
+    /// Show what costs the fleet most: which lock, who waits for it and who makes them wait, on which hosts
+    ///
+    /// WAITING is how many tasks waited at a time on an average host: the waited time divided by the metered time.
+    #[command(after_help = "Examples:
+  lockmeter-fleet top --from /srv/locks --since 2h
+  lockmeter-fleet top --from s3://locks/prod --by lock,caller,blocker --limit 5
+  lockmeter-fleet top --from /srv/locks --by host --lock inode.i_rwsem")]
+    Top(ReadArguments),
     Diff(DiffArguments),
-    Trend(TrendArguments),
+    /// Show how much was waited, hour by hour
+    #[command(after_help = "Examples:
+  lockmeter-fleet trend --from /srv/locks --since 3d
+  lockmeter-fleet trend --from /srv/locks --by host --lock inode.i_rwsem")]
+    Trend(ReadArguments),
     Query(QueryArguments),
 }
 
 /// Write recordings of locks as Parquet, partitioned by date and hour
 ///
-/// A bucket is reached as the environment says: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so on.
+/// Environment variables say how a bucket is reached: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so on.
 ///
 /// Below DIR it writes three tables: `samples` (waits and holds by lock, caller, blocker and workload), `stacks` (the functions of each
 /// stack) and `recordings` (how long each recording metered, and what it lost). Exporting a recording again replaces its files. A reader
@@ -71,10 +82,10 @@ struct FromArguments {
     /// What `lockmeter-fleet export` wrote to: a folder, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "DIR")]
     from: String,
-    /// The first hour: 2h ago, or 2026-11-28T13:00 in UTC. Recordings are divided by hours, so the hour that it is in counts whole
+    /// The first hour: 2h (ago), or 2026-11-28T13:00 in UTC. The whole hour counts, because recordings are divided by hours
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = moment_ns)]
     since: u64,
-    /// The end, in the same ways. Without it: now
+    /// The end, written the same way. Without it: now
     #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true, value_parser = moment_ns)]
     until: u64,
     /// As text or as JSON
@@ -92,10 +103,10 @@ impl FromArguments {
     }
 }
 
-/// What to tell apart.
+/// What to group by.
 #[derive(Debug, clap::Args)]
 struct RowArguments {
-    /// What to tell apart
+    /// What to group by
     #[arg(long, value_name = "WHAT,…", default_value = "lock", value_delimiter = ',')]
     by: Vec<By>,
     /// Only this lock
@@ -104,7 +115,7 @@ struct RowArguments {
     /// Only this host
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// At most so many rows
+    /// How many rows at most
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
@@ -118,15 +129,9 @@ impl RowArguments {
     }
 }
 
-/// Show what costs the fleet most: which lock, who waits for it and who makes them wait, on which hosts
-///
-/// WAITING is how many tasks waited at a time on an average host: the waited time divided by the metered time.
+/// Which rows, of which hours.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  lockmeter-fleet top --from /srv/locks --since 2h
-  lockmeter-fleet top --from s3://locks/prod --by lock,caller,blocker --limit 5
-  lockmeter-fleet top --from /srv/locks --by host --lock inode.i_rwsem")]
-struct TopArguments {
+struct ReadArguments {
     #[command(flatten)]
     from: FromArguments,
     #[command(flatten)]
@@ -137,7 +142,7 @@ struct TopArguments {
 ///
 /// Hosts that were metered in both windows are compared with themselves. CHANCE is how likely such a change is on all of them together if
 /// nothing is different (Wilcoxon's signed-rank test, adjusted for the number of rows by Holm's procedure); below 0.01 it counts as a
-/// change. Hosts that changed otherwise than most are named: those whose modified z-score (Iglewicz and Hoaglin) is above 3.5, if there are
+/// change. Hosts that changed differently from most are named: those whose modified z-score (Iglewicz and Hoaglin) is above 3.5, if there are
 /// ten hosts or more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -145,9 +150,7 @@ struct TopArguments {
   lockmeter-fleet diff --from /srv/locks --since 2026-11-28T12 --baseline-since 2026-11-28T06 --baseline-until 2026-11-28T12")]
 struct DiffArguments {
     #[command(flatten)]
-    from: FromArguments,
-    #[command(flatten)]
-    rows: RowArguments,
+    read: ReadArguments,
     /// The first hour to compare with. Without it: as many hours, a day earlier
     #[arg(long, value_name = "TIME", value_parser = moment_ns, requires = "baseline_until")]
     baseline_since: Option<u64>,
@@ -156,19 +159,7 @@ struct DiffArguments {
     baseline_until: Option<u64>,
 }
 
-/// Show how waiting went, hour by hour
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  lockmeter-fleet trend --from /srv/locks --since 3d
-  lockmeter-fleet trend --from /srv/locks --by host --lock inode.i_rwsem")]
-struct TrendArguments {
-    #[command(flatten)]
-    from: FromArguments,
-    #[command(flatten)]
-    rows: RowArguments,
-}
-
-/// Ask in SQL, of the tables samples, stacks and recordings, and the views of fleet/sql/views.sql
+/// Ask in SQL: there are the tables samples, stacks and recordings, and the views of fleet/sql/views.sql
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lockmeter-fleet query --from /srv/locks 'SELECT * FROM workloads ORDER BY waited_ns DESC LIMIT 10'")]
@@ -206,19 +197,19 @@ fn own_host() -> Result<String, Failure> {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Export(arguments) => export_all(arguments).unwrap_or_else(|failure| failure.report()),
-        Command::Top(TopArguments { from, rows }) => {
+        Command::Top(ReadArguments { from, rows }) => {
             answer(&from, || top(&from.fleet(from.window()?)?, &rows.by, &rows.filter(), rows.limit))
         }
-        Command::Trend(TrendArguments { from, rows }) => {
+        Command::Trend(ReadArguments { from, rows }) => {
             answer(&from, || trend(&from.fleet(from.window()?)?, &rows.by, &rows.filter(), rows.limit))
         }
         Command::Query(QueryArguments { sql, from }) => answer(&from, || query(&from.fleet(from.window()?)?, &sql)),
-        Command::Diff(arguments) => answer(&arguments.from, || compare(&arguments)),
+        Command::Diff(arguments) => answer(&arguments.read.from, || compare(&arguments)),
     }
 }
 
 fn compare(arguments: &DiffArguments) -> Result<Answer, Failure> {
-    let DiffArguments { from, rows, baseline_since, baseline_until } = arguments;
+    let DiffArguments { read: ReadArguments { from, rows }, baseline_since, baseline_until } = arguments;
     let window = from.window()?;
     let baseline = match (baseline_since, baseline_until) {
         (Some(since), Some(until)) => Window::new(*since, *until)?,

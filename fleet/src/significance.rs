@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn near(found: Option<f64>, expected: f64) {
+    fn assert_near(found: Option<f64>, expected: f64) {
         assert!((found.unwrap() - expected).abs() < expected * 1e-3, "{found:?}, not {expected}");
     }
 
@@ -107,11 +107,11 @@ mod tests {
         assert_eq!(signed_rank_p(&[]), None);
         assert_eq!(signed_rank_p(&[0.0; 9]), None);
         // All ways but two have ranks of both signs.
-        near(signed_rank_p(&[1.0, 2.0, 3.0]), 2.0 / 8.0);
-        near(signed_rank_p(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]), 2.0 / 1024.0);
+        assert_near(signed_rank_p(&[1.0, 2.0, 3.0]), 2.0 / 8.0);
+        assert_near(signed_rank_p(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]), 2.0 / 1024.0);
         // Darwin's maize, in R: wilcox.test(x, exact = TRUE) of distinct values.
         let maize = [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
-        near(signed_rank_p(&maize), 0.041_26);
+        assert_near(signed_rank_p(&maize), 0.041_26);
         assert_eq!(signed_rank_p(&[1.0, -1.0, 1.0, -1.0]), Some(1.0));
     }
 

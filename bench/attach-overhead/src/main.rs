@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
-use bench_harness::{as_f64, priority};
+use bench_harness::{SeedArguments, as_f64, priority};
 use clap::Parser;
 use lockmeter_kernel::contention::StackBudget;
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 use crate::loads::Load;
 use crate::metered::{Idler, attach, attach_empty, record_for, stack_ns};
@@ -44,9 +44,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_enum)]
     loads: Vec<Load>,
 
-    /// Seed of the random order [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    seed: SeedArguments,
 
     /// Few, short slices, to see that all of it works
     #[arg(long)]
@@ -58,9 +57,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
-    let mut random = Random::new(seed);
-    println!("{}\n", Machine::here(seed));
+    let (mut random, machine) = arguments.seed.begin();
+    println!("{machine}\n");
     let idler = Idler::start()?;
     // The loads inherit it; should it fail, they are disturbed more.
     let _ = priority::set(priority::HIGHEST);

@@ -10,7 +10,7 @@ use bench_harness::as_f64;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::{Scope, StackBudget};
-use lockmeter_kernel::futex::{FutexOptions, USUAL_SAMPLES};
+use lockmeter_kernel::futex::FutexOptions;
 use lockmeter_kernel::threads::ThreadSource;
 use lockmeter_kernel::{KernelError, prepare_kernel_names};
 use lockmeter_profile::{Interval, Overhead};
@@ -48,8 +48,7 @@ impl Drop for Idler {
 /// lockmeter, attached to the load or to somebody idle.
 pub fn attach(load: Load, idler: &Idler, stacks: StackBudget) -> Result<ThreadSource> {
     let pid = if load.is_metered() { std::process::id() } else { idler.0.id() };
-    let futexes =
-        FutexOptions { stacks, samples_a_second: USUAL_SAMPLES, is_beside_preloaded: false, most_program_bytes: None };
+    let futexes = FutexOptions::usual(stacks);
     Ok(ThreadSource::start(&Scope::process(pid), prepare_kernel_names(None)?, Some(futexes), None)?)
 }
 

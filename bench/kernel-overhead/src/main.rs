@@ -17,9 +17,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bench_harness::priority;
+use bench_harness::{SeedArguments, priority};
 use clap::{Parser, ValueEnum};
-use lockmeter_statistics::{Machine, Random};
 
 use crate::loads::{Load, LoadName};
 use crate::meters::{MeterName, Meters};
@@ -59,9 +58,8 @@ struct Arguments {
     #[arg(long, default_value = "perf")]
     perf: String,
 
-    /// Seed of the random order [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    seed: SeedArguments,
 
     /// Priority of the loads (as of nice(1)): high, so that what else the machine does disturbs the slices little
     #[arg(long, default_value_t = priority::HIGHEST, allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-20..20))]
@@ -114,9 +112,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
-    let machine = Machine::here(seed);
-    let mut random = Random::new(seed);
+    let (mut random, machine) = arguments.seed.begin();
     let settles = if arguments.quick { QUICK_BUDGET_SETTLES } else { BUDGET_SETTLES };
     let mut meters = Meters::load(arguments.perf.clone(), settles)?;
     priority::set(arguments.nice)

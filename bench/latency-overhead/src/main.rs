@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench_bpf_runs::{self as programs, Runs};
-use bench_harness::{as_f64, priority};
+use bench_harness::{SeedArguments, as_f64, priority};
 use clap::{Parser, ValueEnum};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use lockmeter_kernel::contention::{self, ContentionSource, Metered, Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options, RUNNERS};
 use lockmeter_profile::Source;
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 use crate::loads::Load;
 
@@ -80,9 +80,8 @@ struct Arguments {
     #[arg(long, value_parser = humantime::parse_duration)]
     threshold: Option<Duration>,
 
-    /// Seed of the random order [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    seed: SeedArguments,
 
     /// Few, short slices, to see that all of it works
     #[arg(long)]
@@ -94,9 +93,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
-    let mut random = Random::new(seed);
-    println!("{}\n", Machine::here(seed));
+    let (mut random, machine) = arguments.seed.begin();
+    println!("{machine}\n");
     // The loads inherit it; should it fail, they are disturbed more.
     let _ = priority::set(priority::HIGHEST);
     let loads = if arguments.loads.is_empty() { Load::ALL.to_vec() } else { arguments.loads.clone() };

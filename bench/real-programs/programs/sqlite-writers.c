@@ -8,6 +8,7 @@
  *
  * Answers each line with the time, the work done and the time waited.
  */
+#include "clocked-waits.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -16,49 +17,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WRITERS 4
 
-struct sums {
-	_Alignas(64) unsigned long long work, waited_ns;
-	unsigned long long waits_since_ns; /* 0: it does not wait */
-};
-
 static struct sums *sums;
 static sqlite3 *shared_connection;
 static const char *path;
-
-static unsigned long long now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-static void wait_begins(struct sums *mine)
-{
-	__atomic_store_n(&mine->waits_since_ns, now_ns(), __ATOMIC_RELAXED);
-}
-
-static void wait_ends(struct sums *mine)
-{
-	unsigned long long waited_ns = now_ns() - mine->waits_since_ns;
-
-	__atomic_store_n(&mine->waits_since_ns, 0, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&mine->waited_ns, waited_ns, __ATOMIC_RELAXED);
-}
-
-/* Waits that have ended, and the one that has not. */
-static unsigned long long waited_until(unsigned long long now, const struct sums *other)
-{
-	unsigned long long waited_ns = __atomic_load_n(&other->waited_ns, __ATOMIC_RELAXED);
-	unsigned long long since_ns = __atomic_load_n(&other->waits_since_ns, __ATOMIC_RELAXED);
-
-	return waited_ns + (since_ns && since_ns < now ? now - since_ns : 0);
-}
 
 static void must(sqlite3 *connection, int result)
 {
@@ -149,7 +114,6 @@ static void *write_with_shared_connection(void *argument)
 int main(int argc, char **argv)
 {
 	pid_t parent = getpid();
-	char line[64];
 
 	if (argc != 3)
 		return 2;
@@ -180,15 +144,6 @@ int main(int argc, char **argv)
 	}
 	printf("ready\n");
 	fflush(stdout);
-	while (fgets(line, sizeof line, stdin)) {
-		unsigned long long work = 0, waited_ns = 0, now = now_ns();
-
-		for (int i = 0; i < WRITERS; i++) {
-			work += __atomic_load_n(&sums[i].work, __ATOMIC_RELAXED);
-			waited_ns += waited_until(now, &sums[i]);
-		}
-		printf("%llu %llu %llu\n", now, work, waited_ns);
-		fflush(stdout);
-	}
+	answer_lines(sums, WRITERS);
 	_exit(0);
 }

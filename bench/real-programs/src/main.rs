@@ -25,8 +25,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bench_harness::SeedArguments;
 use clap::Parser;
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Random};
 use serde::Serialize;
 
 use crate::load::{Load, Trial};
@@ -74,9 +75,8 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER", default_value = "target/real-programs")]
     output: PathBuf,
 
-    /// Seed of the random order [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    seed: SeedArguments,
 }
 
 /// What was measured of one program.
@@ -105,9 +105,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     ensure!(!wanted.is_empty(), "no program has such a name; known are {}", names().join(", "));
     fs::create_dir_all(&arguments.output).context("cannot make the output folder")?;
     let output = arguments.output.canonicalize().context("cannot find the output folder")?;
-    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
-    let mut random = Random::new(seed);
-    println!("{}", Machine::here(seed));
+    let (mut random, machine) = arguments.seed.begin();
+    println!("{machine}");
     let mut measured = Vec::new();
     for trial in wanted {
         println!("\n{}: {}", trial.name, trial.what);

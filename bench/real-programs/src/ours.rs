@@ -126,11 +126,15 @@ impl Load for Ours {
 
 const WAITS_FOR_EVER: &str = include_str!("../../../workloads/user/waits-for-ever.c");
 
+/// Which some of the programs include.
+const CLOCKED_WAITS: &str = include_str!("../programs/clocked-waits.h");
+
 fn in_c(folder: &Path, name: &str, source: &str) -> Result<PathBuf> {
     in_c_with(folder, name, source, &[])
 }
 
 fn in_c_with(folder: &Path, name: &str, source: &str, options: &[&str]) -> Result<PathBuf> {
+    std::fs::write(folder.join("clocked-waits.h"), CLOCKED_WAITS).context("cannot write a program")?;
     let file = format!("{name}.c");
     let how = ["gcc", "-O2", "-g", "-pthread", &file, "-o", name];
     build(folder, (&file, source), name, &[&how, options].concat())

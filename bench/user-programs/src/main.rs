@@ -15,8 +15,9 @@ mod server;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use bench_harness::SeedArguments;
 use clap::{Parser, ValueEnum};
-use lockmeter_statistics::{Estimate, Machine, Random};
+use lockmeter_statistics::{Estimate, Random};
 
 use crate::compressor::Compressor;
 use crate::metered::Metering;
@@ -37,9 +38,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_enum)]
     programs: Vec<ProgramName>,
 
-    /// Seed of the random order [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    seed: SeedArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -96,9 +96,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let seed = arguments.seed.unwrap_or_else(Random::seed_from_clock);
-    let mut random = Random::new(seed);
-    println!("{}\n", Machine::here(seed));
+    let (mut random, machine) = arguments.seed.begin();
+    println!("{machine}\n");
     println!("{:<35}   share of throughput kept, median of rounds, 95 % confidence", "");
     let wanted = match arguments.programs.as_slice() {
         [] => ProgramName::value_variants(),

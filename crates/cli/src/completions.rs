@@ -8,6 +8,28 @@ use clap_complete::{Generator, Shell};
 
 use crate::output;
 
+/// Examples for the help of a program of this name, for `after_help`.
+#[macro_export]
+macro_rules! completions_examples {
+    ($program:literal) => {
+        concat!(
+            "Examples:\n  ",
+            $program,
+            " completions bash > /etc/bash_completion.d/",
+            $program,
+            "\n  ",
+            $program,
+            " completions zsh > /usr/local/share/zsh/site-functions/_",
+            $program,
+            "\n  ",
+            $program,
+            " completions fish > ~/.config/fish/completions/",
+            $program,
+            ".fish"
+        )
+    };
+}
+
 /// For which shell.
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {

@@ -14,13 +14,13 @@ pub struct Data {
     /// How many are written in a section.
     pub words: usize,
     /// Bytes from one to the next.
-    pub apart: usize,
+    pub stride: usize,
 }
 
 impl Data {
     /// The first word of each cache line of so many bytes.
     pub const fn lines_of(bytes: usize) -> Self {
-        Self { words: bytes.div_ceil(CACHE_LINE), apart: CACHE_LINE }
+        Self { words: bytes.div_ceil(CACHE_LINE), stride: CACHE_LINE }
     }
 }
 
@@ -45,14 +45,14 @@ pub struct Load {
 
 /// Nanoseconds from one acquisition to the next, all threads in_step.
 pub fn acquisition_ns<M: RawMutex + Send + Sync>(load: Load) -> f64 {
-    let apart = load.data.apart.div_ceil(WORD).max(1);
-    let lock: Mutex<M, Vec<u64>> = Mutex::new(vec![0; load.data.words * apart]);
+    let stride = load.data.stride.div_ceil(WORD).max(1);
+    let lock: Mutex<M, Vec<u64>> = Mutex::new(vec![0; load.data.words * stride]);
     let in_step = ThreadsInStep { threads: load.threads, length: load.slice, settling: Duration::ZERO };
     let work = |(), stop: &AtomicBool| {
         let mut acquisitions = 0_u64;
         while !stop.load(Ordering::Relaxed) {
             let mut data = lock.lock();
-            data.iter_mut().step_by(apart).for_each(|word| *word += 1);
+            data.iter_mut().step_by(stride).for_each(|word| *word += 1);
             load.hold.run();
             drop(data);
             load.think.run();
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn threads_that_only_hold_are_no_faster_than_one() {
         let hold = Work::lasting(Duration::from_micros(20));
-        let data = Data { words: 4, apart: 4096 };
+        let data = Data { words: 4, stride: 4096 };
         let load = |threads| Load {
             hold,
             data,

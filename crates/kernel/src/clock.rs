@@ -19,7 +19,7 @@ pub fn boot_unix_ns() -> u64 {
     nanoseconds((0..READINGS).map(|_| boot()).max().unwrap_or_default())
 }
 
-/// How far apart the kernel's clock ticks: what is read without a counter moves by so much.
+/// How long a tick of the kernel is, in which it counts jiffies.
 pub fn tick_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec, which is ours.
@@ -40,4 +40,22 @@ fn read(clock: libc::clockid_t) -> Duration {
 
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes sure that a tick is as long as the steps of the clock that the kernel moves at each tick.
+    #[test]
+    fn the_coarse_clock_moves_by_a_tick() {
+        const STEPS: usize = 20;
+        let coarse_ns = || nanoseconds(read(libc::CLOCK_MONOTONIC_COARSE));
+        let next = |from_ns: u64| std::iter::repeat_with(coarse_ns).find(|now_ns| *now_ns > from_ns).unwrap();
+        let times: Vec<u64> =
+            std::iter::successors(Some(coarse_ns()), |from_ns| Some(next(*from_ns))).take(STEPS).collect();
+        // A busy machine makes one step of several ticks.
+        let shortest_ns = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+        assert!(shortest_ns.abs_diff(tick_ns()) < tick_ns() / 100, "{shortest_ns} ns, not {} ns", tick_ns());
+    }
 }

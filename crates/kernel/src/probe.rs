@@ -12,7 +12,7 @@ use crate::contention::{
     table_bytes_per_cpu,
 };
 use crate::error::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ErrorKind, has_capability};
-use crate::futex::{self, FutexOptions, USUAL_SAMPLES};
+use crate::futex::{self, FutexOptions};
 use crate::hooks::{HookWay, HooksRefused, refused_all, try_hooks};
 use crate::kernel_names;
 use crate::latency::{self, LatencySource};
@@ -142,7 +142,7 @@ fn lockdown(level: Level) -> Finding {
         Level::Confidentiality => Finding::no(
             WHAT,
             "confidentiality: BPF programs may not read the kernel's memory; no kprobes, tracefs and perf",
-            format!("{}; `record --user -- COMMAND` meters the locks of COMMAND all the same", lockdown::HOW_TO_ALLOW),
+            format!("{}; `record --user -- COMMAND` meters the locks of COMMAND without it", lockdown::HOW_TO_ALLOW),
         ),
     }
 }
@@ -205,12 +205,7 @@ fn metering() -> Finding {
 fn metering_programs() -> Finding {
     const WHAT: &str = "locks of running programs";
     let own = std::process::id();
-    let futexes = FutexOptions {
-        stacks: StackBudget::DEFAULT,
-        samples_a_second: USUAL_SAMPLES,
-        is_beside_preloaded: false,
-        most_program_bytes: None,
-    };
+    let futexes = FutexOptions::usual(StackBudget::DEFAULT);
     let names = futex::can_meter(&[own]).and_then(|()| kernel_names::prepare(None));
     match names.and_then(|names| ThreadSource::start(&Scope::process(own), names, Some(futexes), None)) {
         Ok(source) => match source.not_sampled() {

@@ -11,12 +11,6 @@ use lockmeter_cli::manual_pages::ManualPagesArguments;
 /// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
 pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
 
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  lockmeter-lab completions bash > /etc/bash_completion.d/lockmeter-lab
-  lockmeter-lab completions zsh > /usr/local/share/zsh/site-functions/_lockmeter-lab
-  lockmeter-lab completions fish > ~/.config/fish/completions/lockmeter-lab.fish";
-
 const EXAMPLES: &str = "\
 Examples:
   lockmeter-lab compare --swap mutex=std,mutex -- ./benchmark   which lock is faster under it
@@ -49,8 +43,8 @@ pub enum Command {
     /// Repeat the published experiments here
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Print what has a shell complete the command line
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    /// Print a script that completes the command line in a shell
+    #[command(after_help = lockmeter_cli::completions_examples!("lockmeter-lab"))]
     Completions(CompletionsArguments),
     /// Write the manual pages
     #[command(hide = true)]

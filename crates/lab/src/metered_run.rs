@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use lockmeter_cli::messages::notice_once;
-use lockmeter_kernel::contention::{Scope, StackBudget};
-use lockmeter_kernel::futex::USUAL_SAMPLES;
+use lockmeter_kernel::contention::Scope;
 use lockmeter_profile::{Interval, Source};
 use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, StopSignals, Which};
 
@@ -52,19 +51,10 @@ impl<F: FnMut(Interval) -> Result<()>> Sink for EachInterval<F> {
 /// What `record -- COMMAND` meters, and with `--hold` also how long locks are held.
 pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
     LockOptions {
-        scope: Scope::Children,
         command: command.to_vec(),
         which,
-        stacks: StackBudget::DEFAULT,
         holds: hold.then(HoldOptions::default),
-        per_cpu: false,
-        swap: None,
-        system_map: None,
-        counts_unfinished: true,
-        samples_a_second: USUAL_SAMPLES,
-        ticks_of_look: 1,
-        threads: true,
-        most_program_bytes: None,
+        ..LockOptions::usual(Scope::Children)
     }
 }
 

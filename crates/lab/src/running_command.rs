@@ -198,7 +198,7 @@ pub fn failed(command: &[OsString], status: ExitStatus, scratch: &Scratch) -> u8
     scratch.show_output();
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     say(format_args!(
-        "lockmeter-lab: `{}` failed ({status}), so there is nothing to compare; what it printed last stands above",
+        "lockmeter-lab: `{}` failed ({status}), so there is nothing to compare; its last output is above",
         words.join(" ")
     ));
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

@@ -13,8 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use lockmeter_kernel::contention::{Scope, StackBudget};
-use lockmeter_kernel::futex::USUAL_SAMPLES;
+use lockmeter_kernel::contention::Scope;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, CommandOutput};
@@ -321,19 +320,10 @@ fn the_old_designs_mutex_is_at_the_top_of_lockmeters_report_and_the_new_one_has_
 /// What `record --user --hold -- COMMAND` and then `report --by lock,caller --format json` give.
 fn recorded(command: &[OsString]) -> Value {
     let options = LockOptions {
-        scope: Scope::Children,
         command: command.to_vec(),
         which: Which::User,
-        stacks: StackBudget::DEFAULT,
         holds: Some(HoldOptions::default()),
-        per_cpu: false,
-        swap: None,
-        system_map: None,
-        counts_unfinished: true,
-        samples_a_second: USUAL_SAMPLES,
-        ticks_of_look: 1,
-        threads: true,
-        most_program_bytes: None,
+        ..LockOptions::usual(Scope::Children)
     };
     let mut sources = LockSources::start(&options).unwrap();
     let target = target::start(command, &sources.environment(), CommandOutput::ToStderr).unwrap();

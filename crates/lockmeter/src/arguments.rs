@@ -23,7 +23,6 @@ use lockmeter_cli::output::cannot_write;
 use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
-use lockmeter_kernel::futex::USUAL_SAMPLES;
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Dimension, Kind, Mode};
@@ -40,12 +39,6 @@ pub const DEFAULT_RECORDING: &str = "out.lockmeter";
 
 /// What `scripts/source-version commit` said when `make` began the build; `None` where Cargo was run alone.
 pub const COMMIT: Option<&str> = option_env!("LOCKMETER_COMMIT");
-
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  lockmeter completions bash > /etc/bash_completion.d/lockmeter
-  lockmeter completions zsh > /usr/local/share/zsh/site-functions/_lockmeter
-  lockmeter completions fish > ~/.config/fish/completions/lockmeter.fish";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +84,7 @@ pub enum Command {
     Agent(agent::AgentArguments),
     /// Predict what a lock will cost on more CPUs, and what removing or splitting it would gain
     Predict(predict::PredictArguments),
-    /// List the rules by which waits of programs are told apart, or try a file of them
+    /// List the rules that say what threads of programs wait for, or test a file of rules
     Rules(RulesArguments),
     /// Turn metering on in a program that runs under `lockmeter record -- COMMAND`
     On(SwitchArguments),
@@ -99,8 +92,8 @@ pub enum Command {
     Off(SwitchArguments),
     /// Show what this kernel and these privileges allow, and how to fix each "no"
     Doctor(DoctorArguments),
-    /// Print what has a shell complete the command line
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    /// Print a script that completes the command line in a shell
+    #[command(after_help = lockmeter_cli::completions_examples!("lockmeter"))]
     Completions(CompletionsArguments),
     /// Write the manual pages
     #[command(hide = true)]
@@ -138,8 +131,8 @@ impl Command {
 /// Rules beside those that lockmeter comes with.
 #[derive(Debug, Args)]
 pub struct RuleFileArguments {
-    /// A file of rules by which locks of programs are known (docs/reference/rules.md), beside those of /etc/lockmeter/rules.d and those
-    /// that lockmeter comes with; several count in this order. A recording is read again by them
+    /// A file of rules that name locks of programs (docs/reference/rules.md); it counts before those of /etc/lockmeter/rules.d and
+    /// lockmeter's own; of several files, the first counts first. A recording is read again with it
     #[arg(long = "rules", value_name = "FILE")]
     pub rules: Vec<PathBuf>,
 }
@@ -256,7 +249,7 @@ impl StackArguments {
 #[derive(Debug, Args)]
 pub struct NameArguments {
     /// Ask these debuginfod servers for the symbols of stripped programs; URLs with blanks between them. They learn the build ids.
-    /// Nobody is asked without this, whatever DEBUGINFOD_URLS says
+    /// Without this option no server is asked, whatever DEBUGINFOD_URLS says
     #[arg(long, value_name = "URLS", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub debuginfod: Option<String>,
 }
@@ -365,10 +358,10 @@ pub struct RecordArguments {
     /// of the holds of other sleeping kernel locks
     #[arg(long)]
     pub hold: bool,
-    /// Count waits and holds of kernel locks for each CPU apart, for `report --by cpu`; on many CPUs the recording gets larger
+    /// Count waits and holds of kernel locks separately for each CPU, for `report --by cpu`; with many CPUs the recording gets larger
     #[arg(long, conflicts_with = "user")]
     pub per_cpu: bool,
-    /// Symbols of the running kernel beside those that it lists, such as its variables (/boot/System.map-RELEASE)
+    /// More symbols of the running kernel than it lists itself, such as its variables (/boot/System.map-RELEASE)
     #[arg(long, value_name = "FILE", conflicts_with = "user")]
     pub system_map: Option<PathBuf>,
     /// Swap the command's pthread locks for lockmeter's: mutex=mutex, rwlock=rwsem, rwlock=percpu-rwsem, spin=spin
@@ -393,7 +386,7 @@ pub struct RecordArguments {
     /// locks whose name matches so, or the name of the function that creates or first takes them
     #[arg(long, value_name = "PATTERN")]
     pub lock: Option<NamePattern>,
-    /// Only the own locks of the command (which needs no privileges) or of the process
+    /// Only the program's own locks; of a command, these need no privileges
     #[arg(long, conflicts_with = "kernel")]
     pub user: bool,
     /// Only kernel locks
@@ -427,19 +420,13 @@ impl RecordArguments {
             _ => Which::All,
         };
         LockOptions {
-            scope,
             command: self.command.clone(),
             which,
             stacks: self.stacks.budget(),
             holds: self.hold.then_some(holds),
             per_cpu: self.per_cpu,
             swap,
-            system_map: None,
-            counts_unfinished: true,
-            samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
-            threads: true,
-            most_program_bytes: None,
+            ..LockOptions::usual(scope)
         }
     }
 }
@@ -604,7 +591,7 @@ const TOP_EXAMPLES: &str = "\
 Examples:
   lockmeter top                         the whole machine; ? on the screen lists the keys
   lockmeter top -p 4242 --interval 5s   a program and its children
-  lockmeter top --by lock,caller        grouped so from the start
+  lockmeter top --by lock,caller        grouped by lock and caller
   lockmeter top --hold                  also how long kernel locks are held
   lockmeter top --latency               what keeps CPUs from their tasks
   lockmeter top out.lockmeter           plays a recording
@@ -620,7 +607,7 @@ pub struct TopArguments {
     /// Show what keeps CPUs from their tasks (as `lockmeter latency`) instead of locks
     #[arg(long, conflicts_with_all = ["all", "pid", "cgroup", "by", "mode", "user", "kernel", "task", "own", "frames", "stack_budget", "every", "hold"])]
     pub latency: bool,
-    /// On a terminal, tables are a screen that one can drive
+    /// How to write the rows; on a terminal, a table is an interactive screen
     #[arg(long, value_enum, default_value_t = ResultFormat::Table)]
     pub format: ResultFormat,
     #[command(flatten)]
@@ -654,19 +641,11 @@ impl TopArguments {
     /// What these flags ask for, of this scope.
     pub fn lock_options(&self, scope: Scope) -> LockOptions {
         LockOptions {
-            scope,
-            command: Vec::new(),
-            which: Which::All,
             stacks: self.stacks.budget(),
             holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
             per_cpu: self.query.by.0.contains(&Dimension::Cpu),
-            swap: None,
-            system_map: None,
             counts_unfinished: false,
-            samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
-            threads: true,
-            most_program_bytes: None,
+            ..LockOptions::usual(scope)
         }
     }
 }

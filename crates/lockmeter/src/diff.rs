@@ -36,7 +36,7 @@ pub fn run(arguments: &DiffArguments) -> Result<()> {
             output::table_into(arguments.output.as_deref(), rows, frames).write(&diff, &mut out)
         }
         DiffFormat::Json => lockmeter_render::Json.write(&diff, &mut out),
-        DiffFormat::Html => unreachable!("it is made of several diffs"),
+        DiffFormat::Html => unreachable!("it needs several diffs"),
     };
     written.and_then(|()| out.flush()).map_err(|error| output::failed(arguments.output.as_deref(), error))?;
     differences.into_iter().for_each(|difference| say(Warning::AddedUp(difference)));

@@ -8,7 +8,7 @@ use crate::arguments::RecordArguments;
 /// Leaves only the locks asked for, and remembers what locks there were.
 #[derive(Debug, Default)]
 pub struct LockFilter {
-    seen: std::collections::BTreeSet<String>,
+    names: std::collections::BTreeSet<String>,
     fitted: bool,
 }
 
@@ -21,7 +21,7 @@ impl LockFilter {
         let Some(pattern) = pattern(arguments) else { return };
         for lock in interval.tables.locks() {
             self.fitted |= pattern.matches(&lock.name);
-            self.seen.insert(lock.name.clone());
+            self.names.insert(lock.name.clone());
         }
         let query = Query { lock: Some(pattern.clone()), include_own: true, ..Default::default() };
         query.narrow(interval);
@@ -31,12 +31,12 @@ impl LockFilter {
     pub fn complaint(&self, arguments: &RecordArguments) -> Option<String> {
         let pattern = pattern(arguments).filter(|_| !self.fitted)?;
         let mut nearest: Vec<(usize, &str)> =
-            self.seen.iter().map(|name| (distance(&pattern.to_string(), name), name.as_str())).collect();
+            self.names.iter().map(|name| (distance(&pattern.to_string(), name), name.as_str())).collect();
         nearest.sort_unstable();
         let nearest: Vec<&str> = nearest.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect();
         let seen = match nearest[..] {
             [] => "no lock was seen".to_owned(),
-            _ => format!("the nearest of {} names: {}", self.seen.len(), nearest.join(", ")),
+            _ => format!("the nearest of {} names: {}", self.names.len(), nearest.join(", ")),
         };
         Some(format!("lockmeter: no lock with a name that matches `{pattern}` was seen; {seen}"))
     }

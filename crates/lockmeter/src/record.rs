@@ -50,7 +50,8 @@ fn read_system_map(path: &Path) -> Result<SystemMap> {
 
 pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     if arguments.swap.is_some() && (arguments.command.is_empty() || arguments.scope.all) {
-        let sentence = "--swap replaces a program's locks from its start on, for those of a running one are in use; give `-- COMMAND`";
+        let sentence =
+            "--swap replaces locks when a program starts, because those of a running one are in use; give `-- COMMAND`";
         return Err(Failure::error(Status::Usage, sentence));
     }
     let Some((scope, words)) = scope::from_flags(&arguments.scope, &arguments.command)? else {

@@ -125,11 +125,11 @@ fn why_not(rule: &Rule, tried: &Tried) -> &'static str {
     if rule.variable.is_some() || rule.class.is_some() {
         "not tried: a recording does not say in which variable a lock lies, nor a thread's class"
     } else if rule.layer != lockmeter_profile::rules::Layer::Built {
-        "not tried: only rules of what programs build are"
+        "not tried: only rules for what programs build themselves can be"
     } else if !tried.lost_to.is_empty() {
         "decides nothing: another rule comes first wherever it matches"
     } else if tried.function_only > 0 {
-        "never matched: its function is on stacks, but `file`, `of`, `inside` or `direct` is not so there"
+        "never matched: its function is on stacks, but `file`, `of`, `inside` or `direct` does not match there"
     } else {
         "never matched: its function is on no stack"
     }

@@ -37,7 +37,7 @@ pub fn read(path: &Path, named: &str, most_bytes: usize) -> Result<String, Strin
 
 /// The folder that this user is to write into, without links in its path, or what is wrong with it. Its last part is made if it is not there.
 pub fn folder(path: &Path) -> Result<PathBuf, String> {
-    const RULE: &str = "root writes only into folders of root";
+    const RULE: &str = "root writes only into folders that belong to root";
     let cannot = |error: std::io::Error| format!("cannot be used: {error}; name a folder below one that there is");
     let (above, name) = path.parent().zip(path.file_name()).ok_or("is no folder; name one by its whole path")?;
     let path = fs::canonicalize(above).map_err(cannot)?.join(name);

@@ -130,7 +130,7 @@ fn goroutines_of_a_running_program_are_looked_at() {
     let bounds = (0.4 * truth - 2.0 * estimate.1)..=(1.25 * truth + 2.0 * estimate.1);
     assert!(bounds.contains(&estimate.0), "{estimate:?}, and in truth {truth}");
     let said = text(&run(lockmeter(["report", &recording])).stdout);
-    assert!(said.starts_with("Waiting for locks") && !said.contains("out of sight"), "{said}");
+    assert!(said.starts_with("Waiting for locks") && !said.contains("are not seen"), "{said}");
     let idle = |sleep: &&Value| {
         let stack = sleep["stack"].as_array().unwrap();
         stack.iter().any(|function| function == "runtime.findRunnable" || function == "runtime.stopm")

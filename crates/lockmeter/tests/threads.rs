@@ -119,7 +119,7 @@ fn a_thread_that_ended_with_a_lock_is_named() {
         assert!(!Path::new(&format!("/proc/{}/task/{ended}", waiting.pid())).exists());
     }
     let alarm = alarm(&report);
-    assert!(alarm.ends_with(" has it, which has ended"), "{alarm}");
+    assert!(alarm.ends_with(" had it when it ended"), "{alarm}");
 }
 
 #[test]

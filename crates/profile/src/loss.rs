@@ -212,7 +212,7 @@ impl Loss {
             Self::UserChildUnmetered => (
                 "process",
                 "processes",
-                " of the program not metered: lockmeter's library or directory is out of reach (after chroot, among other mounts, or as \
+                " of the program not metered: lockmeter's library or directory is out of reach (after chroot, in another mount namespace, or as \
                  another user), or no memory was left for its records",
             ),
             Self::UserIncompatible => (

@@ -269,12 +269,6 @@ impl ThreadsReport {
         sum
     }
 
-    /// As how many threads, in thousandths, this time of theirs is on average.
-    pub fn mean_thousandths(&self, ns: u64) -> u64 {
-        let mean = u128::from(ns) * 1_000 / u128::from(self.watched_ns.max(1));
-        u64::try_from(mean).unwrap_or(u64::MAX)
-    }
-
     /// The time in states that fit.
     pub fn spent_ns(&self, fits: impl Fn(ThreadState) -> bool) -> u64 {
         let fitting = self.states.iter().filter(|time| fits(time.state));

@@ -25,7 +25,7 @@ named_enum! {
         LeftProtecting = 20, "left_protecting";
         /// Left alone: not one of those that were asked for.
         LeftNotChosen = 21, "left_not_chosen";
-        /// Left alone: in use by a way round the preloaded library.
+        /// Left alone: used by code that the preloaded library does not see.
         LeftInUse = 22, "left_in_use";
         /// Left alone: the table of swapped locks was full.
         LeftNoRoom = 23, "left_no_room";

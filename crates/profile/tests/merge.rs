@@ -122,7 +122,7 @@ fn the_threads_of_two_recordings_are_those_of_both() {
     };
     let without = part(6..9, &query);
     let sum = merge([of_threads(0..3, 1, 3), without, of_threads(3..6, 9, 4)]).unwrap().threads.unwrap();
-    assert_eq!((sum.total_ns, sum.mean_thousandths(sum.total_ns)), (18 * SECOND_NS, 3_000));
+    assert_eq!((sum.total_ns, sum.watched_ns), (18 * SECOND_NS, 6 * SECOND_NS));
     let states: Vec<_> = sum.states.iter().map(|time| (time.state, time.total_ns / SECOND_NS, time.error_ns)).collect();
     let error_ns = 5 * SECOND_NS;
     assert_eq!(states, [(ThreadState::Running, 10, 0), (ThreadState::UserLock, 8, error_ns)]);

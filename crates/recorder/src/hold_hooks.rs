@@ -119,7 +119,7 @@ impl HoldOptions {
         let without = Options { metered: Metered::Holds { hooks: None }, ..options.clone() };
         let source = start(&without)?;
         notices.push(format!(
-            "{refused}; of kernel locks only mmap_lock's holds are timed whole, of other sleeping locks the contended part of \
+            "{refused}; of kernel locks only mmap_lock's holds are timed whole, of other sleeping locks only the contended part of \
             each hold"
         ));
         Ok(source)
@@ -159,7 +159,7 @@ fn without_hooks(
             return Err(RecorderError::not_allowed(sentence));
         }
         HookChoice::Auto => notices.push(format!(
-            "of kernel locks only mmap_lock's holds are timed whole, of other sleeping locks the contended part of each hold: {why}"
+            "of kernel locks only mmap_lock's holds are timed whole, of other sleeping locks only the contended part of each hold: {why}"
         )),
         HookChoice::None => {}
     }

@@ -207,7 +207,7 @@ fn elf_obstacle(path: &Path, head: &[u8]) -> Option<String> {
     }
     if is_for_another_machine(head) {
         return Some(format!(
-            "{name} is built for another architecture, so its own locks cannot be metered, nor told from outside"
+            "{name} is built for another architecture, so its own locks can be metered neither from inside nor from outside"
         ));
     }
     match elf_interpreter(head) {

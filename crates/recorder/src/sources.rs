@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
-use lockmeter_kernel::futex::{self, FutexOptions};
+use lockmeter_kernel::futex::{self, FutexOptions, USUAL_SAMPLES};
 use lockmeter_kernel::threads::{IntervalEnd, ThreadSource};
 use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, SystemMap, confinement_of, prepare_kernel_names};
 use lockmeter_meter::reader::{BeforeOthers, Level, Session, TIMED_HOLDS, UserSource};
@@ -68,6 +68,27 @@ pub struct LockOptions {
     pub threads: bool,
     /// As [`FutexOptions::most_program_bytes`].
     pub most_program_bytes: Option<u64>,
+}
+
+impl LockOptions {
+    /// All locks and the time of threads, for a report of the whole recording.
+    pub fn usual(scope: Scope) -> Self {
+        Self {
+            scope,
+            command: Vec::new(),
+            which: Which::All,
+            stacks: StackBudget::DEFAULT,
+            holds: None,
+            per_cpu: false,
+            swap: None,
+            system_map: None,
+            counts_unfinished: true,
+            samples_a_second: USUAL_SAMPLES,
+            ticks_of_look: 1,
+            threads: true,
+            most_program_bytes: None,
+        }
+    }
 }
 
 /// All sources of locks.
@@ -198,7 +219,7 @@ impl LockSources {
         let threads = threads.started_anyhow(&mut notices);
         if let Some(why) = threads.as_ref().and_then(ThreadSource::not_sampled) {
             notices.push(format!(
-                "programs' spinning is not sampled, so that reports have no more of it than is counted: {why}"
+                "spinning of programs is not sampled, so reports show only what is counted of it: {why}"
             ));
         }
         let (clock, own_cpu) = (IntervalClock::start(), OwnCpu::start());

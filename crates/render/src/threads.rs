@@ -44,9 +44,14 @@ pub const fn words(state: ThreadState) -> &'static str {
     }
 }
 
+/// How many threads on average this time of theirs is, in thousandths.
+fn mean_thousandths(threads: &ThreadsReport, ns: u64) -> u64 {
+    ratio(ns, 1_000, threads.watched_ns)
+}
+
 /// One sentence: how many threads, and what they did.
 pub(crate) fn budget(report: &Report, threads: &ThreadsReport) -> Option<String> {
-    let mean = threads.mean_thousandths(threads.total_ns);
+    let mean = mean_thousandths(threads, threads.total_ns);
     let part = |ns: u64| share(ratio(ns, MILLION, threads.total_ns));
     (threads.total_ns > 0).then(|| {
         let waiting_ns = threads.spent_ns(|state| matches!(state, ThreadState::Runnable | ThreadState::Woken));
@@ -166,7 +171,7 @@ fn worst_own_lock(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let in_table_ns = rows.map(|row| row.value.total_ns).fold(0, u64::saturating_add);
     let is_in_table = in_table_ns >= total_ns / 2;
     let is_worst = !is_in_table && worst.is_none_or(|worst| worst.value.total_ns < total_ns);
-    let mean = threads.mean_thousandths(total_ns);
+    let mean = mean_thousandths(threads, total_ns);
     (is_worst && ratio(total_ns, MILLION, threads.total_ns) >= SMALLEST_PPM).then(|| {
         format!(
             "threads waited most for {}, {} of them on average; {}",
@@ -203,7 +208,7 @@ fn worst_unseen(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let is_notable = ratio(least_ns, MILLION, threads.total_ns) >= SMALLEST_PPM;
     // Reports that have left locks out have less than threads waited for.
     (is_unseen && is_notable && !report.leaves_locks_out && alarm(threads).is_none()).then(|| {
-        let mean = thousandths(threads.mean_thousandths(time.total_ns));
+        let mean = thousandths(mean_thousandths(threads, time.total_ns));
         format!("threads waited most for {what_for}, {mean} of them on average; {why}")
     })
 }
@@ -226,7 +231,7 @@ fn waits_at_rest(threads: &ThreadsReport) -> Option<String> {
         format!(
             "{} threads on average waited for a lock whose holder waited for input, mostly in {}: they count as at rest, as workers that take turns \
              do; if they do something else, this is contention",
-            thousandths(threads.mean_thousandths(ns)),
+            thousandths(mean_thousandths(threads, ns)),
             chain(&most.stack, HOLDER_FRAMES)
         )
     })
@@ -239,7 +244,7 @@ fn out_of_sight(report: &Report, threads: &ThreadsReport) -> Option<String> {
     let is_of_go = |row: &&SleepRow| row.stack.iter().any(|function| OF_GO.contains(&&**function));
     let row = threads.sleeps.iter().find(is_of_go).filter(|_| report.goroutines.looks == 0)?;
     Some(format!(
-        "goroutines' own waits are out of sight: Go's mutexes, channels and wait groups put goroutines of {} to sleep, not threads",
+        "waits of goroutines are not seen: Go's mutexes, channels and wait groups put goroutines of {} to sleep, not threads",
         row.comm
     ))
 }
@@ -352,7 +357,7 @@ impl<'a> Group<'a> {
             duration(oldest_ns),
             match (&first.holder, first.ended_holder) {
                 (Some(holder), _) => format!("; {}", holder_words(holder, tense)),
-                (None, Some(tid)) => format!("; thread {tid} has it, which has ended"),
+                (None, Some(tid)) => format!("; thread {tid} had it when it ended"),
                 (None, None) => String::new(),
             }
         )
@@ -574,7 +579,7 @@ impl Serialize for ThreadsJson<'_> {
         let waits: Vec<WaitJson<'_>> = threads.open_waits.iter().map(WaitJson).collect();
         let cut: Vec<WaitJson<'_>> = threads.cut_waits.iter().map(WaitJson).collect();
         object!(serializer, {
-            "threads": threads.mean_thousandths(threads.total_ns) as f64 / 1_000.0,
+            "threads": mean_thousandths(threads, threads.total_ns) as f64 / 1_000.0,
             "watched_ns": threads.watched_ns,
             "total_ns": threads.total_ns,
             "rest_ns": threads.rest_ns,

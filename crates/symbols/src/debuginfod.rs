@@ -77,7 +77,7 @@ pub fn ask_servers(urls: &str, tell: WhileAsking) -> io::Result<()> {
         ));
     }
     if !Path::new(CLIENT).exists() {
-        let sentence = format!("{CLIENT} is not there; install elfutils' client (Debian: package debuginfod)");
+        let sentence = format!("{CLIENT} is missing; install elfutils' client (Debian: package debuginfod)");
         return Err(io::Error::new(io::ErrorKind::NotFound, sentence));
     }
     let servers = Servers {

@@ -98,7 +98,7 @@ catalog! {
     AgentMemory = Gauge, "lockmeter_agent_memory_bytes", "bytes", ["part"],
         "Memory of metering: of the agent's process without files, and of its tables in the kernel.";
     AgentBudgetUsed = Gauge, "lockmeter_agent_budget_used_ratio", "ratio", ["budget"],
-        "How much of a budget is used; above 1 it is broken.";
+        "How much of a budget is used; above 1 it is exceeded.";
     AgentDetail = Gauge, "lockmeter_agent_detail_metered", "", ["detail"],
         "1 while a detail that the configuration asks for is metered, 0 while it is shed.";
     AgentShed = Counter, "lockmeter_agent_details_shed_total", "", ["budget"],
@@ -106,7 +106,7 @@ catalog! {
     AgentLost = Counter, "lockmeter_agent_lost_total", "", ["cause"],
         "Events, stacks and names that were lost, by cause.";
     AgentMerged = Counter, "lockmeter_agent_merged_total", "", ["into"],
-        "Waits and holds counted in a series of several locks or workloads, for want of a series of their own.";
+        "Waits and holds counted in a series of several locks or workloads, because they had no series of their own.";
     AgentOwnWait = Counter, "lockmeter_agent_own_wait_seconds_total", "seconds", [],
         "Time that lockmeter itself waited for locks. It is in no other metric.";
     AgentIntervals = Counter, "lockmeter_agent_intervals_total", "", [], "Intervals metered.";

@@ -61,6 +61,13 @@ pub struct FutexOptions {
     pub most_program_bytes: Option<u64>,
 }
 
+impl FutexOptions {
+    /// As for one program alone, without the preloaded library.
+    pub const fn usual(stacks: StackBudget) -> Self {
+        Self { stacks, samples_a_second: USUAL_SAMPLES, is_beside_preloaded: false, most_program_bytes: None }
+    }
+}
+
 /// What the waits and the looks at threads learn of programs: each file is read once for both, and only the waits see who wakes whom.
 #[derive(Clone, Default)]
 pub(crate) struct KnownPrograms {

@@ -116,7 +116,7 @@ fn policy(way: HookWay, answer: &str) -> HooksRefused {
     if answer.contains("Operation not permitted") {
         return HooksRefused::new(
             "a security policy (an LSM or a sandbox's filter) forbids attaching to functions, whatever the privileges",
-            "ask whoever runs this machine or container to allow fentry hooks or kprobes",
+            "ask the administrator of this machine or container to allow fentry hooks or kprobes",
         );
     }
     not_built_in(way).unwrap_or_else(|| {

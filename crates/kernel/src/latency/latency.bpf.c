@@ -14,10 +14,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* How long a tick of the timer wheel is; found out by the loader. */
-__u64 sampled_ticks = 0;
-__u64 sampled_ns = 0;
-
 /* This CPU's state, with the run counted; null while paused. */
 static __always_inline struct run_cpu *metering(enum run_program program)
 {
@@ -328,14 +324,5 @@ int BPF_PROG(lock_end, void *lock)
 	waits = waits_now(cpu);
 	if (waits)
 		end_wait(ctx, waits, (__u64)lock);
-	return 0;
-}
-
-/* Run by the loader, attached to nothing. */
-SEC("syscall")
-int sample_tick(void *ctx)
-{
-	sampled_ticks = bpf_jiffies64();
-	sampled_ns = bpf_ktime_get_ns();
 	return 0;
 }

@@ -11,10 +11,10 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapHandle, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapHandle, OpenObject};
 use lockmeter_profile::{Interval, IntervalClock, Kind, Loss, Overhead, OwnCpu, Source};
 
-use crate::clock::boot_unix_ns;
+use crate::clock::{boot_unix_ns, tick_ns};
 use crate::cost::{self, ProgramCost};
 use crate::double_buffer::DoubleBuffers;
 use crate::error::{ErrorKind, KernelError};
@@ -71,10 +71,7 @@ pub struct LatencySource {
     notices: Vec<String>,
     cost: ProgramCost<PROGRAMS>,
     clock: IntervalClock,
-    /// By the wall clock when metering began, as the intervals.
-    boot_unix_ns: u64,
-    /// When the recording began: ticks, and nanoseconds.
-    first_tick: (u64, u64),
+    clocks: Clocks,
     own_cpu: OwnCpu,
     misses: u64,
     counters: CpuCounters,
@@ -92,7 +89,6 @@ impl LatencySource {
         let mut skeleton = load(options, &chosen, &names, cpus)?;
         // SAFETY: the generated type of the map's values, plain integers; `load` made two for each CPU.
         let buffers = unsafe { DoubleBuffers::map(&skeleton.maps.buffers, cpus) }?;
-        let first_tick = ticks_and_ns(&skeleton)?;
         let links = programs::attach(&mut skeleton)?;
         let windows = open_windows(&skeleton, options.every || options.threshold.is_some())?;
         let cost = ProgramCost::new(&skeleton);
@@ -109,8 +105,7 @@ impl LatencySource {
             cost,
             // No run may begin before the interval does.
             clock: IntervalClock::start(),
-            boot_unix_ns: boot_unix_ns(),
-            first_tick,
+            clocks: Clocks { tick_ns: tick_ns(), boot_unix_ns: boot_unix_ns() },
             own_cpu: OwnCpu::start(),
             misses,
             counters: CpuCounters::default(),
@@ -146,8 +141,7 @@ impl LatencySource {
         self.misses = misses;
         interval.overhead.merge(&self.overhead()?);
         let caches = self.skeleton.maps.bss_data.as_deref().map_or(&[][..], |bss| &bss.caches);
-        let tick_ns = tick_ns(self.first_tick, ticks_and_ns(&self.skeleton)?);
-        self.names.fill(interval, &drained, &Clocks { tick_ns, boot_unix_ns: self.boot_unix_ns }, caches);
+        self.names.fill(interval, &drained, &self.clocks, caches);
         Ok(())
     }
 
@@ -241,38 +235,8 @@ fn open_windows(skeleton: &LatencySkel<'_>, every: bool) -> Result<Windows, Kern
     Windows::open(programs::windowed(skeleton)?, states, counters, every)
 }
 
-/// The ticks that the kernel has counted, and its clock.
-fn ticks_and_ns(skeleton: &LatencySkel<'_>) -> Result<(u64, u64), KernelError> {
-    skeleton
-        .progs
-        .sample_tick
-        .test_run(ProgramInput::default())
-        .map_err(|error| KernelError::from_libbpf("cannot find out how long a tick of this kernel is", &error))?;
-    Ok(skeleton.maps.bss_data.as_deref().map_or((0, 0), |bss| (bss.sampled_ticks, bss.sampled_ns)))
-}
-
-/// The kernel is built for one of a few rates; the two moments tell which.
-fn tick_ns(first: (u64, u64), last: (u64, u64)) -> u64 {
-    const TICKS_NS: [u64; 4] = [10_000_000, 4_000_000, 3_333_333, 1_000_000];
-    let measured = (last.1 - first.1).checked_div(last.0 - first.0).unwrap_or(TICKS_NS[1]);
-    TICKS_NS.into_iter().min_by_key(|tick_ns| tick_ns.abs_diff(measured)).unwrap_or(measured)
-}
-
 impl From<&Missing> for KernelError {
     fn from(missing: &Missing) -> Self {
         Self::new(ErrorKind::KernelTooOld, missing.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tick_is_that_of_the_nearest_rate_a_kernel_can_have() {
-        assert_eq!(tick_ns((100, 1_000_000_000), (110, 1_041_300_000)), 4_000_000);
-        assert_eq!(tick_ns((100, 1_000_000_000), (110, 1_033_000_000)), 3_333_333);
-        assert_eq!(tick_ns((100, 1_000_000_000), (103, 1_030_010_000)), 10_000_000);
-        assert_eq!(tick_ns((7, 5), (7, 5)), 4_000_000, "no tick seen: the commonest rate");
     }
 }

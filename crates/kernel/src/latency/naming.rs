@@ -73,7 +73,7 @@ pub fn runner_bits(runners: &[Kind]) -> u32 {
 pub struct Clocks {
     /// How long a tick of the timer wheel is.
     pub tick_ns: u64,
-    /// When the kernel's monotonic clock was at 0.
+    /// When the kernel's monotonic clock was at 0, by the wall clock when metering began, as the intervals.
     pub boot_unix_ns: u64,
 }
 

@@ -49,7 +49,7 @@ struct SiteKey {
     tgid: u32,
     changes: u32,
     /// `None`: only the function can say that it does.
-    seen: Option<SpinLoop>,
+    spin_loop: Option<SpinLoop>,
     user: Vec<u64>,
     /// If a register holds its address.
     argument: u64,
@@ -104,7 +104,7 @@ impl Samples {
     /// Where a thread spins, if it does.
     fn site(&mut self, sample: &cpu_sample) -> Option<Rc<Site>> {
         let tgid = sample.tgid;
-        let seen = match sample.of {
+        let spin_loop = match sample.of {
             OF_KERNEL => return None,
             OF_YIELD => Some(SpinLoop::Yield),
             OF_SLEEP => None,
@@ -112,13 +112,13 @@ impl Samples {
         };
         let mut processes = self.processes.borrow_mut();
         // Only functions of such programs say by themselves that they spin: the names of others are not read for nothing.
-        if seen.is_none() && !processes.maps_any(tgid, has_own_spins) {
+        if spin_loop.is_none() && !processes.maps_any(tgid, has_own_spins) {
             return None;
         }
         processes.inherit(tgid, sample.parent);
         let user = processes.unwind(tgid, copied_stack!(&sample.user), &mut self.losses);
         let changes = processes.changes(tgid);
-        let key = SiteKey { tgid, changes, seen, user, argument: sample.argument };
+        let key = SiteKey { tgid, changes, spin_loop, user, argument: sample.argument };
         if let Some(known) = self.sites.get(&key) {
             return known.clone();
         }
@@ -163,8 +163,8 @@ impl Site {
         let mut frames = processes.frames(key.tgid, &key.user);
         let is_part = frames.iter().take(NEAREST_FRAMES).any(is_of_preloaded);
         frames.retain(|frame| !is_of_preloaded(frame));
-        let spin = UserSpin::tell(&frames, key.seen.is_some());
-        let how = key.seen.or_else(|| spin.map(|_| of_sleep.unwrap_or(SpinLoop::Function)))?;
+        let spin = UserSpin::tell(&frames, key.spin_loop.is_some());
+        let how = key.spin_loop.or_else(|| spin.map(|_| of_sleep.unwrap_or(SpinLoop::Function)))?;
         if is_part && spin.is_none_or(|spin| spin.kind() == Kind::Spin) {
             // The library spins in the program's place, and counts for how long.
             return None;

@@ -9,16 +9,20 @@
  *   look                   an iterator over all threads: adopts those that began before, and hands over what has changed since it ran
  *                          last, with the stacks of sleeps that it has not met yet
  *
- * The system call of a sleep gives its reason, by a table that the loader fills. Where only a stack can tell, the iterator's does. Each thread's account is written by the switches that it takes part in, one at a time, and by its wake-ups a single word:
- * nothing needs a lock. The iterator reads it as it stands, and again if it was being written.
+ * The system call of a sleep gives its reason, by a table that the loader fills. Where only a stack can tell, the iterator's does.
+ *
+ * The switches that a thread takes part in write its account, one at a time; its wake-ups write a single word. So nothing needs a lock. The
+ * iterator reads the account as it stands, and again if it was being written.
  */
 #include "core.h"
 #include "../futex/futex_waits.bpf.h"
 #include "../spinning/cpu_samples.bpf.h"
 #include "cgroup_scope.bpf.h"
+#include "keep_past_sleeps.bpf.h"
 #include "lock_class.bpf.h"
 #include "lock_kind.bpf.h"
 #include "lock_owner.bpf.h"
+#include "sleep_reason.bpf.h"
 #include "tables.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
@@ -26,25 +30,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define TASK_STOPPED 4
-#define TASK_TRACED 8
-
-/* Of `flags`. */
-#define PF_MEMALLOC 0x00000800 /* reclaims memory */
+/* Of `flags`: a thread of the kernel. */
 #define PF_KTHREAD 0x00200000
-
-/* Of `thread_info.status`: in a system call of 32 bits, whose numbers are others. */
-#define TS_COMPAT 2
-
-/* The kind of file in `i_mode`. */
-#define FILE_KIND 0170000
-#define FILE_PIPE 0010000
-#define FILE_REGULAR 0100000
-#define FILE_DIRECTORY 0040000
-#define FILE_BLOCK 0060000
-#define FILE_SOCKET 0140000
-
-#define FAMILY_UNIX 1
 
 /* A copy is tried again so often if it was written meanwhile. */
 #define TRIES 4
@@ -54,7 +41,6 @@ const volatile __u32 scope = THREADS_OF_ALL;
 const volatile __u8 with_children = 1;
 /* lockmeter's own process, whose threads are in no scope. */
 const volatile __u32 own_tgid = 0;
-const volatile __u8 state_of_call[CALLS];
 
 /* Written by the loader while the programs run: whether children of lockmeter itself are in scope. */
 __u32 own_children = 0;
@@ -150,128 +136,6 @@ static __always_inline struct thread *thread_of(struct task_struct *task)
 	return bpf_task_storage_get(&threads, task, 0, 0);
 }
 
-/* Shorter ones explain no wait that is worth a look. */
-#define LEAST_SLEEP_NS 50000
-
-/* Sleeps of one kind that follow each other sooner are taken together. */
-#define LONGEST_GAP_NS 100000000
-
-/* States of which the call tells more. */
-#define TOLD_BY_CALL                                                                                                   \
-	(1 << STATE_KERNEL_LOCK | 1 << STATE_FILE_LOCK | 1 << STATE_DISK_IO | 1 << STATE_NETWORK_OR_POLL |             \
-	 1 << STATE_PIPE_OR_SOCKET | 1 << STATE_OTHER | 1 << STATE_RECLAIM)
-
-/* One that is no longer among the last. */
-static __always_inline void keep_kind(struct past_sleeps *past, const struct past_sleep *sleep)
-{
-	struct past_sleep *oldest = &past->sleeps[LAST_SLEEPS];
-
-#pragma clang loop unroll(full)
-	for (int i = LAST_SLEEPS; i < PAST_SLEEPS; i++) {
-		struct past_sleep *kind = &past->sleeps[i];
-
-		if (kind->did == sleep->did && sleep->begin_ns - kind->end_ns < LONGEST_GAP_NS) {
-			kind->end_ns = sleep->end_ns;
-			kind->spent_ns += sleep->spent_ns;
-			return;
-		}
-		if (kind->end_ns < oldest->end_ns)
-			oldest = kind;
-	}
-	*oldest = *sleep;
-}
-
-/* The thread has not run for so long. Kept in case that it had a lock, for which others waited. */
-static __always_inline void keep_sleep(struct task_struct *task, __u32 did, __u64 begin_ns, __u64 end_ns)
-{
-	struct past_sleeps *past;
-	struct past_sleep *sleep;
-
-	if (end_ns < begin_ns + LEAST_SLEEP_NS)
-		return;
-	past = bpf_task_storage_get(&past_sleeps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!past)
-		return;
-	sleep = &past->sleeps[past->kept++ % LAST_SLEEPS];
-	if (sleep->spent_ns)
-		keep_kind(past, sleep);
-	sleep->begin_ns = begin_ns;
-	sleep->end_ns = end_ns;
-	sleep->spent_ns = end_ns - begin_ns;
-	sleep->did = did;
-}
-
-static __always_inline __u32 did_of(const struct thread *thread)
-{
-	__u32 state = thread->time.state, call = thread->call;
-
-	if (state <= STATE_WOKEN)
-		return STATE_RUNNABLE;
-	return state |
-	       (TOLD_BY_CALL >> (state & DID_STATE_MASK) & 1 && call < CALLS ? (call + 1) << DID_CALL_SHIFT : 0);
-}
-
-/* What lies at an address, by plain loads where the kernel can be told of a type (since 6.2): reads by helper take ten times as long. */
-#define AT(type, address) bpf_core_cast((const void *)(address), type)
-
-static __always_inline __u32 state_of_file(struct task_struct *task, __u32 descriptor)
-{
-	struct file *file = 0, **open;
-	struct socket *socket;
-	unsigned short family;
-	__u32 kind;
-
-	if (descriptor >= 1 << 20)
-		return STATE_OTHER;
-	open = task->files->fdt->fd + descriptor;
-	if (bpf_probe_read_kernel(&file, sizeof(file), open) || !file)
-		return STATE_OTHER;
-	kind = (bpf_rdonly_cast ? AT(struct file, file)->f_inode->i_mode : BPF_CORE_READ(file, f_inode, i_mode)) &
-	       FILE_KIND;
-	if (kind == FILE_PIPE)
-		return STATE_PIPE_OR_SOCKET;
-	if (kind == FILE_REGULAR || kind == FILE_DIRECTORY || kind == FILE_BLOCK)
-		return STATE_DISK_IO;
-	if (kind != FILE_SOCKET)
-		return STATE_OTHER;
-	socket = bpf_rdonly_cast ? AT(struct file, file)->private_data : BPF_CORE_READ(file, private_data);
-	family = bpf_rdonly_cast ? AT(struct socket, socket)->sk->__sk_common.skc_family
-				 : BPF_CORE_READ(socket, sk, __sk_common.skc_family);
-	return family == FAMILY_UNIX ? STATE_PIPE_OR_SOCKET : STATE_NETWORK_OR_POLL;
-}
-
-/* Why a thread that goes to sleep does so. */
-static __always_inline __u32 reason_of(struct task_struct *task, struct thread *thread, __u32 task_state,
-				       const struct pt_regs *regs)
-{
-	__u64 call;
-	__u32 state;
-
-	if (task_state & (TASK_STOPPED | TASK_TRACED)) {
-		thread->call = CALLS;
-		return STATE_OTHER;
-	}
-	call = regs->orig_ax;
-	if (task->thread_info.status & TS_COMPAT) {
-		thread->call = CALLS;
-		return thread->lock ? STATE_KERNEL_LOCK : STATE_OTHER;
-	}
-	thread->call = call < CALLS ? call : CALLS;
-	/* The kernel's lock behind a mutex of the program that lends priority is that mutex. */
-	if (thread->lock && !(call == CALL_FUTEX && waits_for_futex(regs)))
-		return STATE_KERNEL_LOCK;
-	if (task->flags & PF_MEMALLOC)
-		return STATE_RECLAIM;
-	if ((__s64)call < 0)
-		return STATE_PAGE_FAULT;
-	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
-		return STATE_DISK_IO;
-	if (call >= CALLS)
-		return STATE_OTHER;
-	state = state_of_call[call];
-	return state == STATE_BY_FILE ? state_of_file(task, regs->di) : state;
-}
-
 static __always_inline void begin_change(struct thread *thread)
 {
 	*(volatile __u64 *)&thread->time.changes += 1;
@@ -308,7 +172,7 @@ static __always_inline void come_to_cpu(struct task_struct *task, __u64 now_ns)
 	if (thread->time.state <= STATE_WOKEN || woken_ns <= thread->time.since_ns || woken_ns > now_ns)
 		woken_ns = now_ns;
 	if (thread->time.state != STATE_RUNNING)
-		keep_sleep(task, did_of(thread), thread->time.since_ns, woken_ns);
+		keep_sleep(task, did_of(thread->time.state, thread->call), thread->time.since_ns, woken_ns);
 	keep_sleep(task, STATE_RUNNABLE, woken_ns, now_ns);
 	begin_change(thread);
 	spend(thread, thread->time.state, thread->time.since_ns, woken_ns);
@@ -353,7 +217,7 @@ static __always_inline void leave_cpu(struct task_struct *task, __u32 task_state
 		thread->time.state = STATE_RUNNABLE;
 	} else {
 		regs = registers_of(task);
-		thread->time.state = reason_of(task, thread, task_state, regs);
+		thread->time.state = reason_of(task, thread->lock, task_state, regs, &thread->call);
 		thread->slept_from_ns = now_ns;
 	}
 	thread->time.since_ns = now_ns;
@@ -585,7 +449,7 @@ static __always_inline struct thread *adopt(struct task_struct *task, __u64 now_
 		return thread;
 	regs = registers_of(task);
 	begin_change(thread);
-	thread->time.state = reason_of(task, thread, task_state, regs);
+	thread->time.state = reason_of(task, thread->lock, task_state, regs, &thread->call);
 	thread->slept_from_ns = now_ns;
 	/* Never 0, which says that it has run since. */
 	thread->before_ns = slept_ns(task) ?: 1;

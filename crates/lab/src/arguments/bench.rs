@@ -23,7 +23,7 @@ pub enum BenchCommand {
     Mixed(MixedArguments),
     /// The queueing model of `lockmeter predict`, compared with measurements here and with published figures
     Model(ModelArguments),
-    /// All of them, and one report with pictures
+    /// All of these experiments, and one report with pictures
     All(AllArguments),
 }
 
@@ -56,7 +56,7 @@ pub struct BreakpointArguments {
     /// Rounds; everything that is compared runs once in each
     #[arg(long, default_value_t = 10, value_parser = parse_count)]
     pub rounds: usize,
-    /// Only the kernel's, or only one design in user space
+    /// Only the kernel's accounting, or only one design in user space
     #[arg(long, value_enum)]
     pub only: Option<Part>,
     /// perf, to compare with
@@ -172,7 +172,7 @@ pub struct MixedArguments {
     /// How often a job does each kind of work: compute, fork, pipe, signal, mmap, share, file
     #[arg(long, value_name = "WORK=TIMES,…", default_value = "compute=1,fork=1,pipe=1,signal=1,mmap=1,file=1")]
     pub mix: Mix,
-    /// Instead of --mix: one modelled on AIM7's of this name
+    /// Instead of --mix: a mix modelled on AIM7's of this name
     #[arg(long, value_enum, conflicts_with = "mix")]
     pub preset: Option<Preset>,
     /// How to write the result
@@ -185,7 +185,7 @@ pub struct MixedArguments {
 pub enum Preset {
     /// System calls alone: fork=3,pipe=2,signal=1,mmap=3,share=2,file=2
     HighSystime,
-    /// A file that all users map, and some of all else: compute=2,fork=1,pipe=1,signal=1,mmap=1,share=6,file=1
+    /// A file that all users map, and some of everything else: compute=2,fork=1,pipe=1,signal=1,mmap=1,share=6,file=1
     Shared,
 }
 

@@ -52,7 +52,7 @@ pub fn prepare() -> Result<Workload> {
         fs::write(&prepared, "").with_context(|| format!("cannot write to {}", folder.display()))?;
     }
     let commands = translations(&folder)?;
-    let name = format!("translating kernel/ and mm/ of Linux, {} at a time", counted(cpus() as u64, "file", "files"));
+    let name = format!("compiling kernel/ and mm/ of Linux, {} at a time", counted(cpus() as u64, "file", "files"));
     // All CPUs work at once, as under `make -j`; make itself, which takes seconds to start, stays out of it.
     let batch = |files: &[String]| {
         let all: Vec<String> = files.iter().map(|command| format!("({command}) & pids=\"$pids $!\"; ")).collect();

@@ -122,7 +122,7 @@ fn finish(
     machine: Machine,
     what: &str,
     costs: &Costs,
-    seen: Option<(u64, u64)>,
+    metered: Option<(u64, u64)>,
 ) -> Result<ExitCode> {
     if costs.costs.is_empty() && costs.idle_rounds > 0 {
         let rounds = counted(costs.idle_rounds as u64, "round", "rounds");
@@ -141,7 +141,7 @@ fn finish(
     }
     let slice = humantime::format_duration(arguments.slice);
     let status = write(arguments, machine, &format!("{what}, slices of {slice}"), costs)?;
-    if let Some((waits, timed)) = seen {
+    if let Some((waits, timed)) = metered {
         say(format_args!(
             "{} metered on the whole machine, {timed} of mmap_lock timed by the naive meter",
             counted(waits, "contended acquisition was", "contended acquisitions were")

@@ -157,7 +157,7 @@ impl Config {
             (self.cpu_budget_percent, self.memory_budget_mb, humantime::format_duration(self.interval));
         format!(
             "\
-# Where metrics are served, at /metrics. Anybody who reaches it can read them. A change needs a restart.
+# Where metrics are served, at /metrics. Anyone who can connect can read them. A change needs a restart.
 listen = \"{listen}\"
 # How often what was metered is added to the metrics.
 interval = \"{interval}\"
@@ -171,14 +171,15 @@ latency = {latency}
 # How long mmap_lock is held, and the contended part of the holds of other kernel locks that sleep.
 holds = {holds}
 
-# Locks with series of their own: those that are waited for longest. The rest is in one named \"other\". A change needs a restart.
+# How many locks have series of their own: those that are waited for longest. All others are in one series named \"other\".
+# A change needs a restart.
 most_locks = {most_locks}
-# Series by systemd unit, container and pod, and how many of these. A change needs a restart.
+# Whether there are series by systemd unit, container and pod, and how many. A change needs a restart.
 workloads = {workloads}
 most_workloads = {most_workloads}
 
-# Shares of the machine's CPU time and memory that metering may take. Beyond them it goes on without holds, then without
-# latency, then without programs, then without threads.
+# How much of the machine's CPU time, and of its memory, metering may take. Beyond that it goes on without holds, then also
+# without latency, then without programs, then without threads.
 cpu_budget_percent = {cpu:?}
 memory_budget_mb = {memory}
 {recorder}",
@@ -192,7 +193,7 @@ impl RecorderConfig {
         let Self { folder, memory_mb, most_recordings, most_recordings_mb, waited_percent, .. } = self;
         if !folder.is_absolute() && !folder.as_os_str().is_empty() {
             return Err(format!(
-                "folder is {}; give a whole path, or none to have no flight recorder",
+                "folder is {}; give an absolute path, or none to have no flight recorder",
                 folder.display()
             ));
         }
@@ -240,14 +241,14 @@ impl RecorderConfig {
         let (hung_after, wait_longer_than) = (shown(self.hung_after), shown(self.wait_longer_than));
         format!(
             "
-# The flight recorder keeps the last minutes in all detail, and writes them when a trigger is pulled, or on SIGUSR1.
+# The flight recorder keeps the last minutes in all detail, and writes them when a trigger fires, or on SIGUSR1.
 [recorder]
-# Where recordings are written; nobody else may write there. Empty: nothing is kept. Whether it is empty changes with a restart.
+# Where recordings are written; nobody else may write there. \"\": no flight recorder; changing to or from that needs a restart.
 folder = {folder}
-# How much is kept in memory: so long, and so many megabytes.
+# How much is kept in memory: for how long, and in how many megabytes at most.
 keep = \"{keep}\"
 memory_mb = {memory_mb}
-# How long a recording goes on after its trigger, and how far recordings are apart at least.
+# How long a recording goes on after its trigger, and the shortest time between two recordings.
 after = \"{after}\"
 apart = \"{apart}\"
 # How many recordings there may be, and how large they may be together. The oldest are removed.
@@ -255,9 +256,9 @@ most_recordings = {most_recordings}
 most_recordings_mb = {most_recordings_mb}
 # Triggers; 0 is never. Threads that wait for each other in a circle, or for a lock whose holder has ended.
 deadlock = {deadlock}
-# A wait for a lock that has gone on for so long and has no time limit.
+# A wait for a lock that has lasted this long, has not ended, and has no time limit.
 hung_after = \"{hung_after}\"
-# A wait for a lock that took or takes so long.
+# A wait for a lock that has lasted this long, ended or not.
 wait_longer_than = \"{wait_longer_than}\"
 # Time that threads were blocked for locks in an interval, of the machine's CPU time: 100 is one thread for each CPU on average.
 waited_percent = {waited_percent:?}
@@ -292,7 +293,7 @@ mod tests {
             ("cpu_budget_percent = nan", "give a percentage above 0"),
             ("memory_budget_mb = 0", "give a number of megabytes"),
             ("holds = 1", "expected a boolean"),
-            ("[recorder]\nfolder = \"here\"", "give a whole path"),
+            ("[recorder]\nfolder = \"here\"", "give an absolute path"),
             ("[recorder]\nmemory_mb = 0", "give a number of 1 to 1024"),
             ("[recorder]\nmemory_mb = 40", "give at least twice memory_mb"),
             ("[recorder]\nmost_recordings = 0", "give a number of 1 to 1000"),

@@ -208,7 +208,7 @@ impl AgentSink {
             }
             Err(error) => {
                 let _ = report_error(&error);
-                say("lockmeter: going on with the configuration as it was");
+                say("lockmeter: the old configuration stays in use");
                 locked(&self.store).count_reload("refused");
             }
         }

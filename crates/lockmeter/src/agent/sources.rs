@@ -111,19 +111,15 @@ impl AgentSources {
 
 fn lock_options(details: Details) -> LockOptions {
     LockOptions {
-        scope: Scope::Machine,
-        command: Vec::new(),
         which: if details.programs { Which::All } else { Which::Kernel },
         stacks: STACKS,
         holds: details.holds.then(|| HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() }),
-        per_cpu: false,
-        swap: None,
-        system_map: None,
         counts_unfinished: false,
         samples_a_second: SAMPLES_A_SECOND,
         ticks_of_look: TICKS_OF_LOOK,
         threads: details.threads,
         most_program_bytes: Some(MOST_PROGRAM_BYTES),
+        ..LockOptions::usual(Scope::Machine)
     }
 }
 

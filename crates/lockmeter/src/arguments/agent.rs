@@ -9,9 +9,9 @@ use super::RuleFileArguments;
 const EXAMPLES: &str = "\
 Examples:
   lockmeter agent                          meter until SIGTERM, metrics at http://127.0.0.1:9778/metrics
-  lockmeter agent --print-config           the configuration in use, as a file to begin with
+  lockmeter agent --print-config           the configuration in use, as a file to start from
   lockmeter agent --check                  read the configuration, say what is wrong with it, and end
-  kill -HUP PID                            have it read its configuration again";
+  kill -HUP PID                            make it read its configuration again";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -22,7 +22,7 @@ pub struct AgentArguments {
     /// Read the configuration, say what is wrong with it, and end
     #[arg(long, conflicts_with = "print_config")]
     pub check: bool,
-    /// Print the configuration with everything in it, and end
+    /// Print the whole configuration in use, with what each setting means, and end
     #[arg(long)]
     pub print_config: bool,
     #[command(flatten)]

@@ -16,7 +16,7 @@ Examples:
   lockmeter latency --interval 1s            each second, until Ctrl-C; then a summary
   lockmeter latency --threshold 1ms          also each run of 1 ms and more, with its waits for locks
   lockmeter latency --irq --softirq --histogram -d 5s
-  lockmeter latency --sort cpu_ppm -d 10s    what takes most of the CPUs
+  lockmeter latency --sort cpu_ppm -d 10s    what takes most CPU time
   lockmeter latency -d 1m -o lat.lockmeter && lockmeter report lat.lockmeter --format json";
 
 #[derive(Debug, Args)]

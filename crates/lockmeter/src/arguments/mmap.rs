@@ -12,7 +12,7 @@ use super::{FileArguments, ScopeArguments, StackArguments};
 const MMAP_EXAMPLES: &str = "\
 Examples:
   lockmeter mmap -a -d 10s                   the whole machine
-  lockmeter mmap -a --by cgroup -d 1m        which service's address spaces
+  lockmeter mmap -a --by cgroup -d 1m        by memory control group, such as a service's
   lockmeter mmap -p $(pidof mariadbd) --by caller
   lockmeter mmap -a --no-hold -d 1h          only waits, which costs least
   lockmeter mmap -a -d 10s -o mmap.lockmeter && lockmeter report mmap.lockmeter --by lock,caller
@@ -29,7 +29,7 @@ pub struct MmapArguments {
     /// How long to meter, with a unit (10s, 500ms, 2m); without it, until Ctrl-C or the end of the command
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Meter only waits, not how long it is held
+    /// Meter only waits, not holds
     #[arg(long)]
     pub no_hold: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub struct MmapArguments {
     /// How many frames of a stack to print
     #[arg(long, value_name = "FRAMES", default_value_t = lockmeter_render::DEFAULT_FRAMES)]
     pub frames: usize,
-    /// How to print it
+    /// How to print the result
     #[arg(long, value_enum, default_value_t = MmapFormat::Histogram)]
     pub format: MmapFormat,
     /// Also write a recording, for `lockmeter report`; `-` is standard output (the report then goes to standard error)

@@ -53,5 +53,5 @@ pub struct CachedStack {
     /// What following it lost: a [`Lost`](super::Lost), or [`LOSSES`](super::LOSSES) for nothing.
     pub lost: AtomicU32,
     /// How far above the stack pointer a word lay, and what it was.
-    pub seen: [[AtomicU64; 2]; CACHED_WORDS],
+    pub cached_words: [[AtomicU64; 2]; CACHED_WORDS],
 }

@@ -25,7 +25,7 @@ pub enum Swap {
     LeftProtecting,
     /// Left alone: not one of those that were asked for.
     LeftNotChosen,
-    /// Left alone: in use by a way round the preloaded library.
+    /// Left alone: used by code that the preloaded library does not see.
     LeftInUse,
     /// Left alone: the table of swapped locks was full.
     LeftNoRoom,

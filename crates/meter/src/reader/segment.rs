@@ -81,7 +81,7 @@ pub(super) struct SegmentReader {
     losses: [u64; LOSSES],
     swaps: [u64; SWAPS],
     changes: HashMap<u32, Vec<u8>>,
-    seen: HashMap<(u32, usize), LastRead>,
+    last_reads: HashMap<(u32, usize), LastRead>,
     stacks: HashMap<u64, Vec<u64>>,
     /// Modules by their place: what was found once is not looked for again.
     modules: BTreeMap<usize, MappedFile>,
@@ -124,7 +124,7 @@ impl SegmentReader {
             losses: [0; LOSSES],
             swaps: [0; SWAPS],
             changes: HashMap::new(),
-            seen: HashMap::new(),
+            last_reads: HashMap::new(),
             stacks: HashMap::new(),
             modules: BTreeMap::new(),
         }
@@ -183,7 +183,7 @@ impl SegmentReader {
 
     /// How much is kept of it: a few tens of bytes each.
     pub(super) fn kept(&self) -> usize {
-        self.seen.len()
+        self.last_reads.len()
     }
 
     /// Nothing in it is believed any more.
@@ -194,15 +194,15 @@ impl SegmentReader {
     fn read_all(&mut self, memory: &Memory, threads: &[u32], is_last: bool, bounds: Bounds) -> io::Result<Reading> {
         self.head = memory.read(self.page(), 0, size_of::<Process>())?;
         let mut reading = Reading::default();
-        for (lost, seen) in self.losses.iter_mut().enumerate() {
+        for (lost, last) in self.losses.iter_mut().enumerate() {
             let now = u64_at(&self.head, offset_of!(Process, losses) + lost * 8);
-            reading.losses[lost] = now.saturating_sub(*seen);
-            *seen = now;
+            reading.losses[lost] = now.saturating_sub(*last);
+            *last = now;
         }
-        for (swap, seen) in self.swaps.iter_mut().enumerate() {
+        for (swap, last) in self.swaps.iter_mut().enumerate() {
             let now = u64_at(&self.head, offset_of!(Process, swaps) + swap * 8);
-            reading.swaps[swap] = now.saturating_sub(*seen);
-            *seen = now;
+            reading.swaps[swap] = now.saturating_sub(*last);
+            *last = now;
         }
         if !self.losses.iter().chain(&self.swaps).all(|count| bounds.allow_counter(*count)) {
             return Ok(Reading::implausible());
@@ -285,8 +285,8 @@ impl SegmentReader {
             if u64_at(slot, offset_of!(Slot, meta)) == 0 {
                 continue;
             }
-            let seen = self.seen.entry((thread, first + number)).or_default();
-            match delta(slot, owner, seen, epoch) {
+            let last = self.last_reads.entry((thread, first + number)).or_default();
+            match delta(slot, owner, last, epoch) {
                 Ok(Some(delta)) => {
                     if !self.sums.entry(thread).or_default().add(&delta, bounds, threads) {
                         return false;
@@ -438,12 +438,12 @@ struct Nonsense;
 ///
 /// A writer may be between its two stores: then the time of one event more is there than events. What goes beyond the
 /// bucket's bound is left for the next time.
-fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Option<Delta>, Nonsense> {
+fn delta(slot: &[u8], owner: u32, last: &mut LastRead, epoch: u32) -> Result<Option<Delta>, Nonsense> {
     let meta = Meta::unpack(u64_at(slot, offset_of!(Slot, meta)));
     if meta.bucket >= 64 {
         return Err(Nonsense);
     }
-    let count = u64_at(slot, offset_of!(Slot, count)).wrapping_sub(seen.count);
+    let count = u64_at(slot, offset_of!(Slot, count)).wrapping_sub(last.count);
     if count == 0 {
         return Ok(None);
     }
@@ -454,7 +454,7 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     let lower_ns = if meta.bucket == 0 { 0 } else { 1_u64 << meta.bucket };
     let upper_ns = lower_ns.max(1).saturating_mul(2) - 1;
     if meta.happened == happened::UNTIMED {
-        seen.count = seen.count.wrapping_add(count);
+        last.count = last.count.wrapping_add(count);
         return Ok(Some(Delta {
             meta,
             lock: u64_at(slot, offset_of!(Slot, lock)) as u32,
@@ -468,7 +468,7 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
             max_ns: 0,
         }));
     }
-    let total_ns = u64_at(slot, offset_of!(Slot, total_ns)).wrapping_sub(seen.total_ns);
+    let total_ns = u64_at(slot, offset_of!(Slot, total_ns)).wrapping_sub(last.total_ns);
     let total_ns = match meta.happened {
         happened::PART_OF_IDLE => total_ns,
         // The bucket is that of the whole waits.
@@ -479,8 +479,8 @@ fn delta(slot: &[u8], owner: u32, seen: &mut LastRead, epoch: u32) -> Result<Opt
     let is_of_interval = u64_at(slot, offset_of!(Slot, epoch)) == u64::from(epoch);
     let mean_ns = total_ns.div_ceil(count);
     let max_ns = if is_of_interval || count == 1 { longest_ns } else { mean_ns };
-    seen.count = seen.count.wrapping_add(count);
-    seen.total_ns = seen.total_ns.wrapping_add(total_ns);
+    last.count = last.count.wrapping_add(count);
+    last.total_ns = last.total_ns.wrapping_add(total_ns);
     let (lock, blocker) = (u64_at(slot, offset_of!(Slot, lock)), u64_at(slot, offset_of!(Slot, blocker)));
     let (blocker, root) = match happened::whole_of(meta.happened) {
         Some(_) => unpack_part(lock, blocker),
@@ -513,7 +513,7 @@ mod tests {
         ) {
             let each_ns = 1_u64 << bucket;
             let (mut count, mut drained_count, mut drained_ns) = (0, 0, 0);
-            let mut seen = LastRead::default();
+            let mut last = LastRead::default();
             let meta = Meta { happened: 1, kind: 3, mode: 1, bucket, blocked: 0, comm: 1 }.pack();
             for (step, torn) in steps.iter().chain([&(1, false)]) {
                 count += step;
@@ -524,7 +524,7 @@ mod tests {
                 put(offset_of!(Slot, count), count);
                 put(offset_of!(Slot, total_ns), count * each_ns + ahead);
                 put(offset_of!(Slot, max_ns), each_ns);
-                if let Some(delta) = delta(&slot, 1, &mut seen, 0).unwrap() {
+                if let Some(delta) = delta(&slot, 1, &mut last, 0).unwrap() {
                     drained_count += delta.count;
                     drained_ns += delta.total_ns;
                 }

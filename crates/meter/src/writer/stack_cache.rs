@@ -45,7 +45,7 @@ fn is_same(cached: &CachedStack, registers: &Registers, acquired: u64) -> bool {
             || cached.frame_pointer.load(Relaxed) == registers.frame_pointer() as u64);
     let words = (cached.words.load(Relaxed) as usize).min(CACHED_WORDS);
     is_same
-        && cached.seen[..words].iter().all(|[above, word]| {
+        && cached.cached_words[..words].iter().all(|[above, word]| {
             let at = sp + above.load(Relaxed) as usize;
             // SAFETY: read before by this thread from the same stack pointer: it lies between that and the end of the stack.
             unsafe { (at as *const u64).read() == word.load(Relaxed) }
@@ -54,20 +54,20 @@ fn is_same(cached: &CachedStack, registers: &Registers, acquired: u64) -> bool {
 
 #[inline(never)]
 fn follow(segment: &'static Process, cached: &'static CachedStack, registers: &Registers, acquired: u64) -> u64 {
-    let mut seen = ReadWords::nothing();
+    let mut read_words = ReadWords::nothing();
     let changes = unwind::changes();
     cached.stack_pointer.store(0, Relaxed);
-    let Some((site, lost)) = stacks::whole(segment, registers, acquired, &mut seen) else {
+    let Some((site, lost)) = stacks::whole(segment, registers, acquired, &mut read_words) else {
         return stacks::address_site(registers);
     };
     let sp = registers.stack_pointer();
-    for ([above, word], (at, read)) in cached.seen.iter().zip(seen.words()) {
+    for ([above, word], (at, read)) in cached.cached_words.iter().zip(read_words.words()) {
         above.store((at - sp) as u64, Relaxed);
         word.store(*read as u64, Relaxed);
     }
-    cached.words.store(seen.words().len() as u32, Relaxed);
+    cached.words.store(read_words.words().len() as u32, Relaxed);
     cached.changes.store(changes, Relaxed);
-    cached.needs_frame_pointer.store(seen.needs_frame_pointer.into(), Relaxed);
+    cached.needs_frame_pointer.store(read_words.needs_frame_pointer.into(), Relaxed);
     cached.lost.store(lost.map_or(LOSSES, |lost| lost as usize) as u32, Relaxed);
     cached.frame_pointer.store(registers.frame_pointer() as u64, Relaxed);
     cached.acquired.store(acquired, Relaxed);

@@ -26,7 +26,7 @@ pub(super) fn whole(
     segment: &'static Process,
     registers: &Registers,
     acquired: u64,
-    seen: &mut ReadWords,
+    read_words: &mut ReadWords,
 ) -> Option<(u64, Option<Lost>)> {
     let mut frames = [0_u64; FRAMES];
     let has_left = acquired != 0 && unwind::calls_function_of(registers.return_address(), acquired as usize);
@@ -34,7 +34,7 @@ pub(super) fn whole(
         frames[0] = acquired;
     }
     let first = usize::from(has_left);
-    let (taken, ended) = unwind::stack(registers, &mut frames[first..], seen);
+    let (taken, ended) = unwind::stack(registers, &mut frames[first..], read_words);
     let lost = match ended {
         Ended::Outermost => None,
         Ended::NoRoom => Some(Lost::Deep),

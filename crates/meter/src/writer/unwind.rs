@@ -78,7 +78,7 @@ impl ReadWords {
         Self { words: [(0, 0); CACHED_WORDS], count: 0, needs_frame_pointer: false }
     }
 
-    fn see(&mut self, at: usize, word: usize) {
+    fn add(&mut self, at: usize, word: usize) {
         // There is room for two words of each frame.
         if let Some(next) = self.words.get_mut(self.count) {
             *next = (at, word);
@@ -92,7 +92,7 @@ impl ReadWords {
 }
 
 /// Writes return addresses, innermost first; how many, and why not more.
-pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut ReadWords) -> (usize, Ended) {
+pub(super) fn stack(registers: &Registers, frames: &mut [u64], read_words: &mut ReadWords) -> (usize, Ended) {
     let mut address = registers.return_address();
     let mut sp = registers.stack_pointer();
     let mut fp = registers.frame_pointer;
@@ -114,8 +114,8 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut ReadWo
             Rule::FromStackPointer { offset, saved_fp } => (sp, offset, saved_fp),
             Rule::FromFramePointer { offset, saved_fp } => {
                 match fp_at {
-                    Some(at) => seen.see(at, fp),
-                    None => seen.needs_frame_pointer = true,
+                    Some(at) => read_words.add(at, fp),
+                    None => read_words.needs_frame_pointer = true,
                 }
                 (fp, offset, saved_fp)
             }
@@ -137,7 +137,7 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64], seen: &mut ReadWo
         let at = caller_sp - size_of::<usize>();
         // SAFETY: just below the caller's stack pointer, above ours.
         address = unsafe { (at as *const usize).read() };
-        seen.see(at, address);
+        read_words.add(at, address);
         sp = caller_sp;
     }
 }

@@ -152,7 +152,7 @@ impl Forecast {
         if of.acquisitions < ENOUGH_HOLDS {
             self.points.clear();
             self.refused = Some(format!(
-                "the recording has {} of this lock, and fewer than {ENOUGH_HOLDS} say nothing about more CPUs; record for longer, or \
+                "the recording has {} of this lock, fewer than the {ENOUGH_HOLDS} that a forecast needs; record for longer, or \
                  under more load",
                 if of.acquisitions == 1 { "1 hold".to_owned() } else { format!("{} holds", of.acquisitions) }
             ));
@@ -510,7 +510,7 @@ mod tests {
             measured.locks[0] = lock("rare", Mode::Exclusive, holds, holds * 250, 0);
             let forecast = forecast(&measured, 0, &plan()).unwrap().refuse_if_doubtful(&measured.locks[0]);
             assert_eq!(forecast.points.is_empty(), !is_enough, "{holds}: {forecast}");
-            assert_eq!(forecast.to_string().contains("fewer than 100 say nothing"), !is_enough, "{forecast}");
+            assert_eq!(forecast.to_string().contains("fewer than the 100"), !is_enough, "{forecast}");
             let by_caller = forecast.with_callers(&measured, 0, &of_two_callers(holds)).by_caller;
             assert_eq!(by_caller.is_some(), is_enough, "{holds}: {by_caller:?}");
         }

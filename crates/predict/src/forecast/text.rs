@@ -67,14 +67,17 @@ impl fmt::Display for Forecast {
 impl fmt::Display for ByCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match &self.threads {
-            _ if self.is_ambiguous => "it is not known which threads call from where: both from .. to",
-            Threads::OfTheirOwn(_) => "each caller with threads of its own",
-            Threads::ForAll(_) => "each thread calling from all of them",
+            _ if self.is_ambiguous => "it is not known which threads call from where: from .. to covers both",
+            Threads::OfTheirOwn(_) => "each caller has threads of its own",
+            Threads::ForAll(_) => "each thread calls from all of them",
         };
         let who = match self.wake_ns {
-            None => "the lock handed to waiters in order".to_owned(),
+            None => "the lock is handed to waiters in order".to_owned(),
             Some(wake_ns) => {
-                format!("the lock free for the first to come, a woken waiter {} after its release", time(wake_ns))
+                format!(
+                    "the lock goes to the first that tries, a woken waiter tries {} after the release",
+                    time(wake_ns)
+                )
             }
         };
         match &self.refused {

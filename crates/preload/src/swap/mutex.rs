@@ -127,7 +127,7 @@ impl Object {
             (PROTECTING, Swap::LeftProtecting),
         ];
         let why = reasons.into_iter().find(|(bit, _)| kind & bit != 0).map(|(_, why)| why);
-        // In glibc's hands: by a way round the entries.
+        // Held as glibc's own: taken past the entries.
         let is_used = kind & MARKS == 0 && (self.owner.load(Relaxed) != 0 || self.in_condition.load(Relaxed) != 0);
         why.or_else(|| is_used.then_some(Swap::LeftInUse))
             .or_else(|| choice::is_left_out(core::ptr::from_ref(self) as usize).then_some(Swap::LeftNotChosen))

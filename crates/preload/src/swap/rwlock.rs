@@ -107,7 +107,7 @@ impl Object {
         }
     }
 
-    /// Locked by a way round the entries. Another thread may be assigning our lock here just now.
+    /// Locked past the entries. Another thread may be assigning our lock here just now.
     fn is_used_by_glibc<L: Shared>(&self) -> bool {
         let slot = self.slot.load(Acquire);
         (slot != 0 && L::arena().get(slot, self.address()).is_none())

@@ -263,7 +263,9 @@ fn begin_stream(mut stream: Stream, head: &[u8]) -> Result<Output, Obstacle> {
 /// What is no terminal.
 fn binary(file: File) -> Result<File, Obstacle> {
     if file.is_terminal() {
-        return Err(Obstacle::would_overwrite("is a terminal, and a recording is binary: name a file or pipe it on"));
+        return Err(Obstacle::would_overwrite(
+            "is a terminal, and a recording is binary: name a file, or pipe it to a program",
+        ));
     }
     Ok(file)
 }

@@ -259,7 +259,7 @@ impl File<'_> {
             return Ok(Some(value.into_inner()));
         }
         let values: Vec<String> = TOLD_APART.iter().map(u64::to_string).collect();
-        let what = format!("no `value` but these is told apart from others; write one of: {}", values.join(", "));
+        let what = format!("only these values can be distinguished; write one of: {}", values.join(", "));
         Err(self.error(value.span().start, what))
     }
 
@@ -288,7 +288,7 @@ impl File<'_> {
             Some(WordPlace::Named(name)) if name == "thread" => Some(Word::OfThread),
             Some(WordPlace::Named(name)) => {
                 let what = format!(
-                    "there is no word `{name}`; write \"thread\", or how many bytes it lies behind the lock's begin"
+                    "there is no word `{name}`; write \"thread\", or how many bytes after the lock's start it is"
                 );
                 return Err(self.error(at, what));
             }
@@ -344,7 +344,11 @@ impl File<'_> {
                 );
             }
             1 => {}
-            _ => return Some("a rule goes by `function`, by `variable` or by `class`; make a rule of each"),
+            _ => {
+                return Some(
+                    "a rule has `function`, `variable` or `class`, and only one of them; write a rule for each",
+                );
+            }
         }
         if !has_function && ways[0] && !rule.direct && rule.nameless.is_none() {
             return Some("this rule matches every function of a file; add `function = \"…\"`");
@@ -466,7 +470,7 @@ mod tests {
             (format!("{SHOP}value = 77\n"), &["line 6", "0, 1, 2, 4294967295"]),
             (format!("{SHOP}calls = \"any\"\n"), &["line 2", "whose calls", "file"]),
             (format!("{SHOP}spins = true\n"), &["line 2", "in which programs", "file"]),
-            (format!("{SHOP}variable = \"book\"\n"), &["line 2", "a rule of each"]),
+            (format!("{SHOP}variable = \"book\"\n"), &["line 2", "a rule for each"]),
             (SHOP.replace("\"order book\"", "\"a\\u001b[2J\""), &["line 2", "not printable"]),
             (SHOP.replace("\"book_lock*\"", "7"), &["line 4", "a name in quotes or a list of them"]),
             (SHOP.replace("format = 1\n", ""), &["does not say in which format", "`format = 1`"]),

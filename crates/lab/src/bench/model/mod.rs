@@ -38,7 +38,7 @@ const WORKS: [Duration; 2] = [Duration::from_micros(2), Duration::from_micros(20
 /// As published.
 const PUBLISHED_CPUS: usize = 256;
 /// The kernel's accounting of each CPU lies in that CPU's own memory: in a page of its own, and not all in the same set of a cache.
-const PUBLISHED_DATA: Data = Data { words: PUBLISHED_CPUS, apart: 4096 + 64 };
+const PUBLISHED_DATA: Data = Data { words: PUBLISHED_CPUS, stride: 4096 + 64 };
 const BREAKPOINTS: u32 = 4;
 /// A slot is taken and given back for each breakpoint.
 const ACQUISITIONS: usize = 2 * BREAKPOINTS as usize;

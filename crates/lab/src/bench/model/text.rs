@@ -84,8 +84,8 @@ fn summary(text: &mut String, results: &Results) {
     let Disturbances { runs, repeated, kept, .. } = results.disturbances;
     let _ = writeln!(
         text,
-        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} were kept all the same;\n\
-         {} were repeated because one thread's time or the cost of a cache line changed meanwhile, and {} were kept all the same",
+        "Of {runs} slices {repeated} were repeated because other processes took a CPU, and {kept} were kept after too many tries;\n\
+         {} were repeated because one thread's time or the cost of a cache line changed meanwhile, and {} were kept after too many tries",
         results.drifts.repeated, results.drifts.kept
     );
 }
