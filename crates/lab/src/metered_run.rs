@@ -7,6 +7,7 @@ use anyhow::Result;
 use lockmeter_cli::messages::notice_once;
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::futex::USUAL_SAMPLES;
+use lockmeter_kernel::threads::LookPace;
 use lockmeter_profile::{Interval, Source};
 use lockmeter_recorder::{HoldOptions, LockOptions, LockSources, Recorder, Sink, StopSignals, Which};
 
@@ -62,7 +63,7 @@ pub fn options(command: &[OsString], which: Which, hold: bool) -> LockOptions {
         system_map: None,
         counts_unfinished: true,
         samples_a_second: USUAL_SAMPLES,
-        ticks_of_look: 1,
+        looks: LookPace::EACH_TICK,
         threads: true,
         most_program_bytes: None,
     }

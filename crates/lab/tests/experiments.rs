@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::futex::USUAL_SAMPLES;
+use lockmeter_kernel::threads::LookPace;
 use lockmeter_profile::view::{Query, ReportBuilder};
 use lockmeter_profile::{Dimension, Interval, RecordingKind, Source};
 use lockmeter_recorder::target::{self, CommandOutput};
@@ -331,7 +332,7 @@ fn recorded(command: &[OsString]) -> Value {
         system_map: None,
         counts_unfinished: true,
         samples_a_second: USUAL_SAMPLES,
-        ticks_of_look: 1,
+        looks: LookPace::EACH_TICK,
         threads: true,
         most_program_bytes: None,
     };

@@ -24,6 +24,7 @@ use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::futex::USUAL_SAMPLES;
+use lockmeter_kernel::threads::LookPace;
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Dimension, Kind, Mode};
@@ -437,7 +438,7 @@ impl RecordArguments {
             system_map: None,
             counts_unfinished: true,
             samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
+            looks: LookPace::EACH_TICK,
             threads: true,
             most_program_bytes: None,
         }
@@ -600,6 +601,9 @@ pub enum DiffFormat {
     Html,
 }
 
+/// What looks at all threads may take of a CPU: a fifth of what `top` may. A look at a thousand busy threads takes a millisecond.
+const LOOKS_PPM: u32 = 2_000;
+
 const TOP_EXAMPLES: &str = "\
 Examples:
   lockmeter top                         the whole machine; ? on the screen lists the keys
@@ -664,7 +668,7 @@ impl TopArguments {
             system_map: None,
             counts_unfinished: false,
             samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
+            looks: LookPace::Share { ppm: LOOKS_PPM },
             threads: true,
             most_program_bytes: None,
         }
