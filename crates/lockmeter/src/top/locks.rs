@@ -77,8 +77,8 @@ impl Window<'_> {
 
     fn build(&self, mut builder: ReportBuilder) -> Result<Report, TooLarge> {
         let limits = self.limits.shared_by(REPORTS);
-        for interval in self.steps.iter().flat_map(|step| &step.intervals) {
-            builder.add_within(interval, &limits)?;
+        for interval in self.steps.iter().flat_map(|step| step.read()) {
+            builder.add_within(&interval, &limits)?;
         }
         builder.add_losses(self.losses);
         builder.finish_within(&limits)

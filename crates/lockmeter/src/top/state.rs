@@ -12,14 +12,14 @@ use super::latency::LatencyView;
 use super::layout::{Layout, Pane};
 use super::locks::{LocksView, Window};
 use super::overlays::Overlay;
-use crate::history::{History, Step};
+use crate::history::{History, Packable, Step};
 use crate::warnings::Warning;
 
 /// How far back one can step.
 const MOST_NS: u64 = 600 * 1_000_000_000;
 
-/// What the steps may take in memory, about. A busy machine's second takes 100 to 400 KB.
-const MOST_BYTES: usize = 256 << 20;
+/// What the steps may take in memory, about. A busy machine's second takes 100 to 400 KB, packed a fraction of that.
+const MOST_BYTES: usize = 64 << 20;
 
 /// How many steps can be shown together.
 const SPANS: [usize; 6] = [1, 5, 15, 60, 300, 600];
@@ -130,7 +130,7 @@ impl State {
 
     /// Takes in what was measured, or read, since the last time.
     pub fn push(&mut self, intervals: Vec<Interval>) {
-        self.history.push(intervals);
+        self.history.push(intervals.into_iter().map(Packable::ready).collect());
         let Some((oldest, _)) = self.history.bounds() else { return };
         match self.at {
             None => self.forget_reports(),
