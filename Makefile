@@ -177,7 +177,7 @@ lint:
 	scripts/check-layers
 	scripts/check-packages
 	scripts/licences
-	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links' ':!scripts/licences') tests/packages/run tests/packages/recipes tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/agent-soak bench/hold-cost bench/hold-cost-in-guest .ci/run
+	shellcheck $(shell git ls-files 'scripts/*' ':!scripts/check-links' ':!scripts/licences') tests/packages/run tests/packages/recipes tests/vm/smoke tests/vm/guest-init tests/vm/workloads tests/vm/lockdown tests/vm/threads tests/vm/holds tests/vm/holds-in-guest tests/programs/run bench/soak bench/user-soak bench/agent-soak bench/top-cost bench/hold-cost bench/hold-cost-in-guest .ci/run
 
 install: build install-built
 

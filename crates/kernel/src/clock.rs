@@ -7,6 +7,11 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(read(libc::CLOCK_MONOTONIC))
 }
 
+/// CPU time of this thread so far.
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(read(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
 /// When the kernel's monotonic clock, which the programs read, was 0, by the wall clock now.
 pub fn boot_unix_ns() -> u64 {
     /// Of so many readings some are not interrupted between the clocks.

@@ -23,6 +23,7 @@ use lockmeter_cli::output::cannot_write;
 use lockmeter_cli::progress::{Progress, Unit};
 use lockmeter_cli::swaps::{Swaps, parse_swaps};
 use lockmeter_kernel::contention::{Scope, StackBudget};
+use lockmeter_kernel::threads::LookPace;
 use lockmeter_profile::recording::{RecordingOptions, RecordingWriter};
 use lockmeter_profile::view::{NamePattern, TaskPattern};
 use lockmeter_profile::{About, Dimension, Kind, Mode};
@@ -587,6 +588,9 @@ pub enum DiffFormat {
     Html,
 }
 
+/// What looks at all threads may take of a CPU: a fifth of what `top` may. A look at a thousand busy threads takes a millisecond.
+const LOOKS_PPM: u32 = 2_000;
+
 const TOP_EXAMPLES: &str = "\
 Examples:
   lockmeter top                         the whole machine; ? on the screen lists the keys
@@ -645,6 +649,7 @@ impl TopArguments {
             holds: self.hold.then(|| self.hooks.hold_options(&self.stacks)),
             per_cpu: self.query.by.0.contains(&Dimension::Cpu),
             counts_unfinished: false,
+            looks: LookPace::Share { ppm: LOOKS_PPM },
             ..LockOptions::usual(scope)
         }
     }

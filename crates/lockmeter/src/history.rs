@@ -1,5 +1,6 @@
 //! What was metered in the last minutes, one step after another, in bounded memory.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -7,23 +8,63 @@ use lockmeter_profile::Interval;
 use lockmeter_profile::recording::PackedInterval;
 
 /// An interval, in a form in which it can be kept.
-pub trait Kept {
+pub trait Kept: Sized {
     fn start_unix_ns(&self) -> u64;
     fn duration_ns(&self) -> u64;
     fn memory_bytes(&self) -> usize;
+
+    /// The same in less memory, if it is not as small as it can be.
+    fn packed(&self) -> Option<Self>;
 }
 
-impl Kept for Interval {
+/// An interval that is ready to be looked at for as long as there is memory for that: packing one takes a millisecond or two.
+#[derive(Debug)]
+pub enum Packable {
+    Ready(Box<Interval>),
+    Packed(PackedInterval),
+}
+
+impl Packable {
+    pub fn ready(interval: Interval) -> Self {
+        Self::Ready(Box::new(interval))
+    }
+
+    /// `None` of one that no recording can hold.
+    pub fn interval(&self) -> Option<Cow<'_, Interval>> {
+        match self {
+            Self::Ready(interval) => Some(Cow::Borrowed(interval)),
+            Self::Packed(packed) => packed.unpack().map(Cow::Owned),
+        }
+    }
+}
+
+impl Kept for Packable {
     fn start_unix_ns(&self) -> u64 {
-        self.start_unix_ns
+        match self {
+            Self::Ready(interval) => interval.start_unix_ns,
+            Self::Packed(packed) => packed.start_unix_ns(),
+        }
     }
 
     fn duration_ns(&self) -> u64 {
-        self.duration_ns
+        match self {
+            Self::Ready(interval) => interval.duration_ns,
+            Self::Packed(packed) => packed.duration_ns(),
+        }
     }
 
     fn memory_bytes(&self) -> usize {
-        self.memory_bytes()
+        match self {
+            Self::Ready(interval) => interval.memory_bytes(),
+            Self::Packed(packed) => packed.memory_bytes(),
+        }
+    }
+
+    fn packed(&self) -> Option<Self> {
+        match self {
+            Self::Ready(interval) => Some(Self::Packed(PackedInterval::of(interval))),
+            Self::Packed(_) => None,
+        }
     }
 }
 
@@ -39,11 +80,15 @@ impl Kept for PackedInterval {
     fn memory_bytes(&self) -> usize {
         self.memory_bytes()
     }
+
+    fn packed(&self) -> Option<Self> {
+        None
+    }
 }
 
 /// What was measured until something was due: one interval, or several where tables filled early.
 #[derive(Debug)]
-pub struct Step<I = Interval> {
+pub struct Step<I = Packable> {
     /// Steps are numbered from 0.
     pub number: u64,
     /// In their order; at least one.
@@ -51,7 +96,25 @@ pub struct Step<I = Interval> {
     bytes: usize,
 }
 
+impl Step {
+    /// What it measured.
+    pub fn read(&self) -> impl Iterator<Item = Cow<'_, Interval>> {
+        self.intervals.iter().filter_map(Packable::interval)
+    }
+}
+
 impl<I: Kept> Step<I> {
+    fn new(number: u64, intervals: Vec<I>) -> Self {
+        let bytes = intervals.iter().map(Kept::memory_bytes).sum();
+        Self { number, intervals, bytes }
+    }
+
+    /// The same in less memory; `None` if it is as small as it can be.
+    fn packed(&self) -> Option<Self> {
+        let intervals: Option<Vec<I>> = self.intervals.iter().map(Kept::packed).collect();
+        intervals.map(|intervals| Self::new(self.number, intervals))
+    }
+
     pub fn start_unix_ns(&self) -> u64 {
         self.intervals.first().map_or(0, Kept::start_unix_ns)
     }
@@ -63,8 +126,10 @@ impl<I: Kept> Step<I> {
 
 /// The steps that are kept, oldest first.
 #[derive(Debug)]
-pub struct History<I = Interval> {
+pub struct History<I = Packable> {
     steps: VecDeque<Arc<Step<I>>>,
+    /// How many of the oldest are as small as they can be.
+    packed: usize,
     most_ns: u64,
     most_bytes: usize,
     bytes: usize,
@@ -75,35 +140,55 @@ pub struct History<I = Interval> {
 impl<I: Kept> History<I> {
     /// One that keeps no more than this, the newest step apart.
     pub const fn within(most_ns: u64, most_bytes: usize) -> Self {
-        Self { steps: VecDeque::new(), most_ns, most_bytes, bytes: 0, duration_ns: 0, next: 0 }
+        Self { steps: VecDeque::new(), packed: 0, most_ns, most_bytes, bytes: 0, duration_ns: 0, next: 0 }
     }
 
-    /// Adds the newest step, and drops the oldest ones beyond the limits; the newest always stays.
+    /// Adds the newest step. Beyond the limits the oldest are packed, and dropped where that is not enough; the newest always stays.
     pub fn push(&mut self, intervals: Vec<I>) {
         if intervals.is_empty() {
             return;
         }
-        let bytes = intervals.iter().map(Kept::memory_bytes).sum();
-        let step = Step { number: self.next, intervals, bytes };
+        let step = Step::new(self.next, intervals);
         self.next += 1;
         self.bytes += step.bytes;
         self.duration_ns = self.duration_ns.saturating_add(step.duration_ns());
         self.steps.push_back(Arc::new(step));
-        self.drop_oldest();
+        self.keep_limits();
     }
 
     /// Changes the limits, and drops what is beyond them.
     pub fn keep_within(&mut self, most_ns: u64, most_bytes: usize) {
         (self.most_ns, self.most_bytes) = (most_ns, most_bytes);
-        self.drop_oldest();
+        self.keep_limits();
+    }
+
+    fn keep_limits(&mut self) {
+        while self.steps.len() > 1 && self.duration_ns > self.most_ns {
+            self.drop_oldest();
+        }
+        while self.steps.len() > 1 && self.bytes > self.most_bytes {
+            match self.packed + 1 < self.steps.len() {
+                true => self.pack_next(),
+                false => self.drop_oldest(),
+            }
+        }
+    }
+
+    fn pack_next(&mut self) {
+        if let Some(step) = self.steps.get_mut(self.packed)
+            && let Some(packed) = step.packed()
+        {
+            self.bytes = self.bytes - step.bytes + packed.bytes;
+            *step = Arc::new(packed);
+        }
+        self.packed += 1;
     }
 
     fn drop_oldest(&mut self) {
-        while self.steps.len() > 1 && (self.bytes > self.most_bytes || self.duration_ns > self.most_ns) {
-            let Some(oldest) = self.steps.pop_front() else { break };
-            self.bytes -= oldest.bytes;
-            self.duration_ns = self.duration_ns.saturating_sub(oldest.duration_ns());
-        }
+        let Some(oldest) = self.steps.pop_front() else { return };
+        self.packed = self.packed.saturating_sub(1);
+        self.bytes -= oldest.bytes;
+        self.duration_ns = self.duration_ns.saturating_sub(oldest.duration_ns());
     }
 
     /// The numbers of the oldest and the newest step.
@@ -144,13 +229,75 @@ impl<I: Kept> History<I> {
 
 #[cfg(test)]
 mod tests {
+    use lockmeter_profile::{Lock, Naming};
+
     use super::*;
 
     const MOST_NS: u64 = 600 * 1_000_000_000;
 
-    fn second(start_s: u64) -> Vec<Interval> {
-        const SECOND_NS: u64 = 1_000_000_000;
-        vec![Interval { start_unix_ns: start_s * SECOND_NS, duration_ns: SECOND_NS, ..Interval::default() }]
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// One that cannot be made smaller, by when it began.
+    struct Second(u64);
+
+    impl Kept for Second {
+        fn start_unix_ns(&self) -> u64 {
+            self.0 * SECOND_NS
+        }
+
+        fn duration_ns(&self) -> u64 {
+            SECOND_NS
+        }
+
+        fn memory_bytes(&self) -> usize {
+            100
+        }
+
+        fn packed(&self) -> Option<Self> {
+            None
+        }
+    }
+
+    fn second(start_s: u64) -> Vec<Second> {
+        vec![Second(start_s)]
+    }
+
+    /// Makes sure that the oldest steps are packed before any is dropped, that they are what they were, and that nothing is packed while
+    /// there is memory.
+    #[test]
+    fn what_does_not_fit_is_packed_first_and_dropped_only_then() {
+        let large = |start_s: u64| {
+            let start_unix_ns = start_s * SECOND_NS;
+            let mut interval = Interval { start_unix_ns, duration_ns: SECOND_NS, ..Interval::default() };
+            for at in 0..20 {
+                let name = format!("{}_{at}", "a_long_name".repeat(100));
+                let (naming, detail) = (Naming::Symbol, String::new());
+                interval.tables.intern_lock(Lock { name, object: None, naming, detail });
+            }
+            interval
+        };
+        let one = large(0).memory_bytes();
+        let packed = PackedInterval::of(&large(0)).memory_bytes();
+        assert!(packed * 10 < one, "{packed} of {one} B");
+        let mut history = History::within(MOST_NS, 4 * one);
+        let is_packed =
+            |history: &History, number| matches!(history.get(number).unwrap().intervals[..], [Packable::Packed(_)]);
+        (0..4).for_each(|start_s| history.push(vec![Packable::ready(large(start_s))]));
+        assert!((0..4).all(|number| !is_packed(&history, number)));
+        (4..20).for_each(|start_s| history.push(vec![Packable::ready(large(start_s))]));
+        assert_eq!((history.bounds(), history.dropped()), (Some((0, 19)), 0));
+        assert!(is_packed(&history, 0) && !is_packed(&history, 19) && history.memory_bytes() <= 4 * one);
+        for number in [0, 19] {
+            let read: Vec<Interval> = history.get(number).unwrap().read().map(Cow::into_owned).collect();
+            assert_eq!(read, [large(number)], "step {number}");
+        }
+        // The newest is not packed; beside it there is room for few.
+        history.keep_within(MOST_NS, one + 3 * packed);
+        let (oldest, newest) = history.bounds().unwrap();
+        assert!((16..=17).contains(&oldest) && newest == 19, "{oldest}");
+        assert!(is_packed(&history, 18) && !is_packed(&history, 19));
+        history.push(vec![Packable::ready(large(20))]);
+        assert!(is_packed(&history, 19) && !is_packed(&history, 20));
     }
 
     #[test]

@@ -67,7 +67,10 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     options.system_map = arguments.system_map.as_deref().map(read_system_map).transpose()?;
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     arguments.names.prepare()?;
-    let started = LockSources::start(&options);
+    let started = {
+        let _working = Working::on("preparing to meter and loading symbols");
+        LockSources::start(&options)
+    };
     if !watched.goes_on() {
         let sentence =
             format!("{words} ended before metering began, which takes a second or two; nothing was recorded");

@@ -11,7 +11,8 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use lockmeter_profile::{
-    Bucket, Happened, Interval, Key, Kind, Lock, Mode, Naming, Parked, SampledWait, Spin, SpinLoop, Task, Total, Value,
+    Bucket, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming, OpenWait, Parked, SampledWait, Spin, SpinLoop,
+    Task, ThreadState, Total, Value,
 };
 use lockmeter_render::units::{count, duration, percent};
 use serde_json::{Value as Json, json};
@@ -696,11 +697,20 @@ fn a_page_asks_for_nothing_and_runs_no_other_script() {
 fn hostile_names_run_no_script_and_leave_no_escape() {
     let folder = Folder::new();
     let recording = folder.file("hostile");
-    write_recording(&recording, &Load { locks: 14, intervals: 4, each_s: 1, callers: 3 }, name_in_pages);
+    write_with(
+        &recording,
+        &Load { locks: 14, intervals: 4, each_s: 1, callers: 3 },
+        name_in_pages,
+        wait_at_the_end_for_each_lock,
+    );
     let page = page(&folder, &recording, &[]);
     assert_harmless("the page", &fs::read(&page).unwrap(), &[]);
     let Some(browser) = Browser::start("hostile names", DESKTOP) else { return };
     browser.open(&page, "");
+    let waiting = browser.js("const list = document.querySelector('#verdict pre');
+         return [list.getBoundingClientRect().height / window.innerHeight, list.scrollHeight / list.clientHeight]");
+    let [height, all]: [f64; 2] = serde_json::from_value(waiting).unwrap();
+    assert!(height < 0.61 && all > 2.0, "who waits takes {height} windows and is {all} times as high");
     let shown = ["lock", "frame", "thread"].map(|what| name_in_pages(what, 0));
     browser.click("[data-focus=graph-threads]");
     browser.assert_names_are_text(&shown);
@@ -717,6 +727,30 @@ fn hostile_names_run_no_script_and_leave_no_escape() {
         browser.click(&format!("[data-focus=graph-{graph}]"));
     }
     browser.assert_names_are_text(&[]);
+}
+
+/// Adds a wait that goes on for each lock.
+fn wait_at_the_end_for_each_lock(interval: &mut Interval) {
+    let task = interval.tables.intern_task(Task { tgid: 4000, comm: "waiter".into(), own: false });
+    interval.threads.open_waits = (0..interval.tables.locks().len() as u32)
+        .map(|number| OpenWait {
+            task,
+            tid: 4000 + number,
+            reason: ThreadState::UserLock,
+            lock: LockId(number),
+            kind: Kind::Mutex,
+            mode: Mode::Exclusive,
+            instance: None,
+            site: None,
+            age_ns: 1_000_000_000 * u64::from(number + 1),
+            is_older: false,
+            is_timed: false,
+            is_cut: false,
+            holder: None,
+            ended_holder: None,
+            deadlock: None,
+        })
+        .collect();
 }
 
 /// Makes sure that what lockmeter itself waited for is on a page if it was asked for, marked, and in no picture of what others did.

@@ -44,6 +44,34 @@ fn a_recording_of_known_length_says_how_long_is_left() {
     assert!(status.success() && shown.is_empty(), "{shown:?}");
 }
 
+/// Makes sure that what takes long before metering begins is said on a terminal, and that the line is gone when it has begun.
+#[test]
+fn a_slow_begin_says_what_is_done() {
+    let Some(_machine) = machine("progress of a slow begin") else { return };
+    let folder = Folder::new();
+    let recording = folder.file("recording");
+    let saying = "preparing to meter and loading symbols for ";
+    for (arguments, begun) in [(&["record", "-a", "-d", "500ms", "-o", &recording][..], "metering"), (&["top"], "LIVE")]
+    {
+        let mut command = lockmeter([]);
+        let terminal = Terminal::start(command.args(arguments).current_dir(folder.path()), SIZE);
+        terminal.until_so("it prepares", || has_thread(terminal.pid(), "progress"));
+        // It takes as long as on a slow machine.
+        terminal.signal(libc::SIGSTOP);
+        thread::sleep(Duration::from_millis(1_200));
+        terminal.signal(libc::SIGCONT);
+        terminal.until_so("it says so", || terminal.read(|shown| text(&shown.bytes).contains(saying)));
+        terminal.until("metering has begun", |screen| screen.contains(begun) && !screen.contains(saying));
+        terminal.signal(libc::SIGTERM);
+        assert!(terminal.ended().0.success(), "{arguments:?}");
+    }
+}
+
+fn has_thread(pid: u32, name: &str) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()).any(|comm| comm.trim_end() == name)
+}
+
 /// Makes sure that a report of what comes slowly says how much it has read, and that the report itself is undisturbed.
 #[test]
 fn a_slow_recording_shows_how_much_was_read() {

@@ -515,6 +515,23 @@ proptest! {
         }
     }
 
+    /// Makes sure that rows are the same whether or not a head is made with them.
+    #[test]
+    fn rows_alone_are_those_of_the_whole_report(seed in 0u64..1 << 20) {
+        let size = Size { locks: 6, stacks: 30, frames_per_stack: 3, totals: 50 };
+        let intervals: Vec<_> = (0..3).map(|nth| interval(seed * 8 + nth, size)).collect();
+        let lock = &intervals[0].tables.locks()[0].name;
+        for by in groupings() {
+            let all = Query { include_own: true, ..Query::by(by.clone()) };
+            let of_lock = Query { lock: Some(NamePattern::exactly(lock)), ..Query::by(by.clone()) };
+            for query in [all, of_lock] {
+                let mut rows = ReportBuilder::of_rows(&about(), &query);
+                intervals.iter().for_each(|interval| rows.add(interval));
+                prop_assert_eq!(rows.finish().rows, made(&intervals, &query).rows, "by {:?}", &by);
+            }
+        }
+    }
+
     #[test]
     fn the_order_of_the_intervals_does_not_matter(seed in 0u64..1 << 20, shift in 1usize..5) {
         let size = Size { locks: 6, stacks: 30, frames_per_stack: 3, totals: 50 };

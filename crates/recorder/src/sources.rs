@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lockmeter_kernel::contention::{ContentionSource, Metered, Options, Scope, StackBudget};
 use lockmeter_kernel::futex::{self, FutexOptions, USUAL_SAMPLES};
-use lockmeter_kernel::threads::{IntervalEnd, ThreadSource};
+use lockmeter_kernel::threads::{IntervalEnd, LookPace, ThreadSource};
 use lockmeter_kernel::{ErrorKind, KernelError, SharedNames, SystemMap, confinement_of, prepare_kernel_names};
 use lockmeter_meter::reader::{BeforeOthers, Level, Session, TIMED_HOLDS, UserSource};
 use lockmeter_profile::{Interval, IntervalClock, Loss, OwnCpu, Source};
@@ -61,9 +61,8 @@ pub struct LockOptions {
     pub counts_unfinished: bool,
     /// As [`FutexOptions::samples_a_second`].
     pub samples_a_second: u32,
-    /// Every how many ticks all threads are looked at, which costs by their number. The exact times, and waits for locks, need no look; what
-    /// threads sleep for is estimated from fewer.
-    pub ticks_of_look: u32,
+    /// How often all threads are looked at.
+    pub looks: LookPace,
     /// Whether the time of threads is metered where no locks of programs are, which need it.
     pub threads: bool,
     /// As [`FutexOptions::most_program_bytes`].
@@ -84,7 +83,7 @@ impl LockOptions {
             system_map: None,
             counts_unfinished: true,
             samples_a_second: USUAL_SAMPLES,
-            ticks_of_look: 1,
+            looks: LookPace::EACH_TICK,
             threads: true,
             most_program_bytes: None,
         }
@@ -162,7 +161,7 @@ impl Threads<'_> {
     fn start(&mut self, futexes: Option<FutexOptions>) -> Result<(), KernelError> {
         let past_sleeps = self.past_sleeps.as_ref().map(AsFd::as_fd);
         let mut source = ThreadSource::start(&self.options.scope, self.names.clone()?, futexes, past_sleeps)?;
-        source.look_every(self.options.ticks_of_look);
+        source.look_at_pace(self.options.looks);
         self.started = Some(source);
         Ok(())
     }

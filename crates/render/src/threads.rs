@@ -486,18 +486,15 @@ pub struct WaitingNow {
     pub site: Option<String>,
 }
 
-/// Each thread that waits now: deadlocks first, then the oldest.
-pub fn waiting_now(threads: &ThreadsReport, frames: usize) -> Vec<WaitingNow> {
-    let each = threads.open_waits.iter().map(|wait| {
-        let mark = if wait.deadlock.is_some() { "deadlock: " } else { "" };
-        let least = if wait.is_older { "≥ " } else { "" };
-        WaitingNow {
-            age: format!("{least}{}", duration(wait.age_ns)),
-            sentence: format!("{mark}{}", Group { waits: vec![wait] }.sentence(Tense::Now)),
-            site: (!wait.stack.is_empty() && frames > 0).then(|| format!("in {}", chain(&wait.stack, frames))),
-        }
-    });
-    each.collect()
+/// What is said of one thread that waits now.
+pub fn waiting_now(wait: &OpenWaitRow, frames: usize) -> WaitingNow {
+    let mark = if wait.deadlock.is_some() { "deadlock: " } else { "" };
+    let least = if wait.is_older { "≥ " } else { "" };
+    WaitingNow {
+        age: format!("{least}{}", duration(wait.age_ns)),
+        sentence: format!("{mark}{}", Group { waits: vec![wait] }.sentence(Tense::Now)),
+        site: (!wait.stack.is_empty() && frames > 0).then(|| format!("in {}", chain(&wait.stack, frames))),
+    }
 }
 
 /// Whether threads wait for each other in a circle.

@@ -10,6 +10,7 @@ mod connections;
 mod file_locks;
 mod goroutines;
 mod lock_turns;
+mod look_pace;
 mod open_waits;
 mod sleep_sites;
 mod table;
@@ -27,7 +28,7 @@ use lockmeter_profile::{Interval, Loss, ThreadState, ThreadTime};
 
 use crate::attaching::{attach_one, run_iterator};
 use crate::cgroups::CgroupTree;
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, thread_cpu_ns};
 use crate::contention::{OlderWait, Scope};
 use crate::cost::{self, ProgramCost, Programs};
 use crate::error::KernelError;
@@ -38,6 +39,8 @@ use crate::spinning::{CpuSampler, sample_cpus};
 use crate::stack_budget::StackBudget;
 use crate::switches::{self, DoubleBuffered, LeftBuffer};
 use goroutines::Goroutines;
+pub use look_pace::LookPace;
+use look_pace::LookSchedule;
 use open_waits::{Classes, Recorded};
 use sleep_sites::SleepSites;
 pub(crate) use table::Who;
@@ -125,9 +128,7 @@ pub struct ThreadSource {
     begin_ns: u64,
     /// The length of all intervals since then.
     recorded_ns: u64,
-    /// Every how many ticks all threads are looked at, and how many have passed since.
-    ticks_of_look: u32,
-    ticks: u32,
+    looks: LookSchedule,
 }
 
 impl ThreadSource {
@@ -211,8 +212,7 @@ impl ThreadSource {
             counted: thread_counts::default(),
             begin_ns: monotonic_ns(),
             recorded_ns: 0,
-            ticks_of_look: 1,
-            ticks: 0,
+            looks: LookSchedule::at(LookPace::EACH_TICK),
         };
         source.look_at(StackChoice::all(FIRST_STACKS))?;
         source.begin();
@@ -233,9 +233,9 @@ impl ThreadSource {
         }
     }
 
-    /// Looks at all threads at every so manyth tick only.
-    pub fn look_every(&mut self, ticks: u32) {
-        self.ticks_of_look = ticks.max(1);
+    /// How often all threads are looked at from now on.
+    pub fn look_at_pace(&mut self, pace: LookPace) {
+        self.looks = LookSchedule::at(pace);
     }
 
     /// Why it is not sampled what CPUs run, if it was asked for.
@@ -277,9 +277,7 @@ impl ThreadSource {
     /// Looks at all threads if it is time; to be called ten times a second. Returns whether a drain is due.
     pub fn tick(&mut self) -> Result<bool, KernelError> {
         self.cost.tick(&self.skeleton);
-        self.ticks += 1;
-        if self.ticks >= self.ticks_of_look {
-            self.ticks = 0;
+        if self.looks.is_due(monotonic_ns()) {
             let choice = self.threads.choose_stacks(STACKS_A_LOOK);
             self.look_at(choice)?;
         }
@@ -393,7 +391,7 @@ impl ThreadSource {
     }
 
     fn look_at(&mut self, choice: StackChoice) -> Result<(), KernelError> {
-        let begin_ns = monotonic_ns();
+        let (begin_ns, begin_cpu_ns) = (monotonic_ns(), thread_cpu_ns());
         let records = read_states(&mut self.skeleton, &self.iterator, choice)?;
         for record in Records(&records) {
             self.threads.see(&record, &mut self.sites);
@@ -405,6 +403,7 @@ impl ThreadSource {
         }
         self.threads.look_ends(begin_ns, choice, &mut self.names.borrow_mut());
         self.goroutines.look(self.sites.run_go(), &self.threads);
+        self.looks.took(thread_cpu_ns().saturating_sub(begin_cpu_ns), monotonic_ns());
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
+use lockmeter_kernel::threads::LookPace;
 use lockmeter_profile::{Interval, Source};
 use lockmeter_recorder::{HoldOptions, HookChoice, LockOptions, LockSources, Which};
 
@@ -53,7 +54,7 @@ const SAMPLES_A_SECOND: u32 = 11;
 
 /// All threads are looked at every other second, and at the end of each interval: at each tick that would cost a quarter of the agent's budget on a
 /// machine with a thousand threads.
-const TICKS_OF_LOOK: u32 = 20;
+const LOOKS: LookPace = LookPace::Ticks(20);
 
 /// A quarter of the agent's memory, together with what unwinding needs. Programs that come and go are read again; what is asked for often is kept
 /// by its address.
@@ -116,7 +117,7 @@ fn lock_options(details: Details) -> LockOptions {
         holds: details.holds.then(|| HoldOptions { hooks: HookChoice::None, ..HoldOptions::default() }),
         counts_unfinished: false,
         samples_a_second: SAMPLES_A_SECOND,
-        ticks_of_look: TICKS_OF_LOOK,
+        looks: LOOKS,
         threads: details.threads,
         most_program_bytes: Some(MOST_PROGRAM_BYTES),
         ..LockOptions::usual(Scope::Machine)

@@ -244,7 +244,7 @@ impl Interface {
 fn write_recording(path: &str, about: &About, steps: &[Arc<Step>], dropped: u64) -> Result<String, String> {
     let written = || -> Result<(), RecordingError> {
         let mut writer = RecordingWriter::create(path, about)?;
-        steps.iter().flat_map(|step| &step.intervals).try_for_each(|interval| writer.append(interval))?;
+        steps.iter().flat_map(|step| step.read()).try_for_each(|interval| writer.append(&interval))?;
         writer.finish().map(|_| ())
     };
     written().map_err(|error| error.to_string())?;

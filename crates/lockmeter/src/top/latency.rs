@@ -27,8 +27,8 @@ impl LatencyView {
         if self.report.is_none() {
             let limits = window.limits.shared_by(2);
             let mut builder = LatencyBuilder::new(window.about, &self.query);
-            for interval in window.steps.iter().flat_map(|step| &step.intervals) {
-                builder.add_within(interval, &limits)?;
+            for interval in window.steps.iter().flat_map(|step| step.read()) {
+                builder.add_within(&interval, &limits)?;
             }
             builder.add_losses(window.losses);
             let mut report = builder.report();

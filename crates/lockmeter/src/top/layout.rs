@@ -1,5 +1,6 @@
 //! Where what stands on the screen, from 80×24 to as large as terminals are.
 
+use lockmeter_profile::Dimension;
 use ratatui_core::layout::Rect;
 
 /// The parts of the screen that hold rows.
@@ -22,6 +23,16 @@ impl Pane {
 
     pub const fn index(self) -> usize {
         self as usize
+    }
+
+    /// What its rows tell apart beside the lock, if it has stacks.
+    pub const fn groups_by(self) -> Option<Dimension> {
+        match self {
+            Self::Callers => Some(Dimension::Caller),
+            Self::Blockers => Some(Dimension::Blocker),
+            Self::Roots => Some(Dimension::Root),
+            Self::Locks | Self::Histogram | Self::Waiting => None,
+        }
     }
 
     pub const fn title(self) -> &'static str {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockmeter_profile::merge::RowKey;
 use lockmeter_profile::view::{NamePattern, Query, ReportBuilder, TaskPattern};
-use lockmeter_profile::{About, Dimension, Happened, Limits, Losses, Report, Row, TooLarge};
+use lockmeter_profile::{About, Dimension, Happened, Limits, Losses, OpenWaitRow, Report, Row, TooLarge};
 use lockmeter_render::SortKey;
 use lockmeter_render::columns::{Column, Unit, columns};
 
@@ -19,8 +19,8 @@ pub const DEFAULT_SORT: &str = "total_ns";
 /// Steps that a sparkline shows at most, and so those of which the rows are kept.
 pub const MOST_SPARKS: usize = 40;
 
-/// Reports of a file that are held together: the rows, one for each detail, and one of a step for the sparklines.
-const REPORTS: usize = 2 + Pane::DETAILS.len();
+/// Reports of a file that are held together: the rows, one for each pane of stacks, and one of a step for the sparklines.
+const REPORTS: usize = 5;
 
 /// Which rows are listed: those of one kind have the same columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +67,18 @@ pub struct Window<'a> {
 
 impl Window<'_> {
     fn report(&self, query: &Query) -> Result<Report, TooLarge> {
+        self.build(ReportBuilder::new(self.about, query))
+    }
+
+    /// Its rows alone.
+    fn rows(&self, query: &Query) -> Result<Report, TooLarge> {
+        self.build(ReportBuilder::of_rows(self.about, query))
+    }
+
+    fn build(&self, mut builder: ReportBuilder) -> Result<Report, TooLarge> {
         let limits = self.limits.shared_by(REPORTS);
-        let mut builder = ReportBuilder::new(self.about, query);
-        for interval in self.steps.iter().flat_map(|step| &step.intervals) {
-            builder.add_within(interval, &limits)?;
+        for interval in self.steps.iter().flat_map(|step| step.read()) {
+            builder.add_within(&interval, &limits)?;
         }
         builder.add_losses(self.losses);
         builder.finish_within(&limits)
@@ -155,8 +163,10 @@ impl LocksView {
             self.report = Some(report);
         }
         for pane in panes {
-            if !self.details.contains_key(pane) && !matches!(pane, Pane::Locks | Pane::Histogram) {
-                let report = window.report(&self.detail_query(*pane))?;
+            if let Some(by) = pane.groups_by()
+                && !self.details.contains_key(pane)
+            {
+                let report = window.rows(&self.detail_query(by))?;
                 self.details.insert(*pane, report);
             }
         }
@@ -164,14 +174,8 @@ impl LocksView {
     }
 
     /// What a pane asks about the selected row.
-    fn detail_query(&self, pane: Pane) -> Query {
-        let by = match pane {
-            Pane::Blockers => vec![Dimension::Lock, Dimension::Blocker],
-            Pane::Roots => vec![Dimension::Lock, Dimension::Root],
-            Pane::Callers => vec![Dimension::Lock, Dimension::Caller],
-            _ => vec![Dimension::Lock],
-        };
-        let mut query = Query { by, ..self.query.clone() };
+    fn detail_query(&self, by: Dimension) -> Query {
+        let mut query = Query { by: vec![Dimension::Lock, by], ..self.query.clone() };
         let Some(row) = self.selected_row() else { return query };
         if let Some(lock) = &row.lock {
             query.lock = Some(NamePattern::exactly(lock));
@@ -179,12 +183,21 @@ impl LocksView {
         if let Some(tgid) = row.task.as_ref().and_then(|task| task.tgid) {
             query.task = Some(TaskPattern::Tgid(tgid));
         }
-        // Who waits now waits in any mode.
-        if pane != Pane::Waiting {
-            query.kind = row.kind.or(query.kind);
-            query.mode = row.mode.or(query.mode);
-        }
+        query.kind = row.kind.or(query.kind);
+        query.mode = row.mode.or(query.mode);
         query
+    }
+
+    /// Waits for the selected row's lock that go on, in any mode; `None` where threads were not watched.
+    pub fn waiting_now(&self) -> Option<Vec<&OpenWaitRow>> {
+        let waits = &self.report()?.threads.as_ref()?.open_waits;
+        let row = self.selected_row();
+        let lock = row.and_then(|row| row.lock.as_ref());
+        let tgid = row.and_then(|row| row.task.as_ref()?.tgid);
+        let is_shown = |wait: &&OpenWaitRow| {
+            lock.is_none_or(|lock| wait.lock == *lock) && tgid.is_none_or(|tgid| wait.task.tgid == Some(tgid))
+        };
+        Some(waits.iter().filter(is_shown).collect())
     }
 
     /// Of which rows the details speak, in words.
@@ -292,7 +305,7 @@ impl LocksView {
     /// Reckons what the sparklines show of a step.
     pub fn add_rates(&mut self, window: &Window<'_>) -> Result<(), TooLarge> {
         let Some(number) = window.steps.first().map(|step| step.number) else { return Ok(()) };
-        self.rates.insert(number, rates(&window.report(&self.query)?));
+        self.rates.insert(number, rates(&window.rows(&self.query)?));
         while self.rates.len() > 2 * MOST_SPARKS {
             // The farthest from what is looked at.
             let (oldest, newest) = (self.rates.keys().next().copied(), self.rates.keys().next_back().copied());

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lockmeter_cli::ResultFormat;
+use lockmeter_cli::progress::Working;
 use lockmeter_kernel::contention::{Scope, StackBudget};
 use lockmeter_kernel::latency::{LatencySource, Options as LatencyOptions, RUNNERS};
 use lockmeter_profile::{About, RecordingKind, Source};
@@ -69,7 +70,10 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     let options = arguments.lock_options(scope);
     let about = lockmeter_recorder::describe(RecordingKind::Locks, &words, options.stacks);
     arguments.names.prepare()?;
-    let source = LockSources::start(&options)?;
+    let source = {
+        let _working = Working::on("preparing to meter and loading symbols");
+        LockSources::start(&options)?
+    };
     watch(arguments, source, signals, &target, &about, subject)
 }
 

@@ -12,14 +12,14 @@ use super::latency::LatencyView;
 use super::layout::{Layout, Pane};
 use super::locks::{LocksView, Window};
 use super::overlays::Overlay;
-use crate::history::{History, Step};
+use crate::history::{History, Packable, Step};
 use crate::warnings::Warning;
 
 /// How far back one can step.
 const MOST_NS: u64 = 600 * 1_000_000_000;
 
-/// What the steps may take in memory, about. A busy machine's second takes 100 to 400 KB.
-const MOST_BYTES: usize = 256 << 20;
+/// What the steps may take in memory, about. A busy machine's second takes 100 to 400 KB, packed a fraction of that.
+const MOST_BYTES: usize = 64 << 20;
 
 /// How many steps can be shown together.
 const SPANS: [usize; 6] = [1, 5, 15, 60, 300, 600];
@@ -130,7 +130,7 @@ impl State {
 
     /// Takes in what was measured, or read, since the last time.
     pub fn push(&mut self, intervals: Vec<Interval>) {
-        self.history.push(intervals);
+        self.history.push(intervals.into_iter().map(Packable::ready).collect());
         let Some((oldest, _)) = self.history.bounds() else { return };
         match self.at {
             None => self.forget_reports(),
@@ -435,7 +435,7 @@ impl State {
 mod tests {
     use lockmeter_profile::view::Query;
     use lockmeter_profile::{Bucket, Dimension, Happened};
-    use lockmeter_profile::{Key, Kind, Lock, Mode as LockMode, Naming, Total, Value};
+    use lockmeter_profile::{Key, Kind, Lock, Mode as LockMode, Naming, OpenWait, Task, ThreadState, Total, Value};
 
     use super::super::locks::DEFAULT_SORT;
     use super::*;
@@ -554,6 +554,42 @@ mod tests {
         state.apply(Action::Accept);
         let view = state.locks().unwrap();
         assert_eq!((view.query.by.as_slice(), view.sort()), (&[Dimension::Kind][..], "lock"));
+    }
+
+    /// Makes sure that a pane tells who waits for the selected lock, and nobody else.
+    #[test]
+    fn who_waits_now_waits_for_the_selected_lock() {
+        let mut state = state(Feed::Live);
+        let mut step = second(0, &[("first", 90), ("second", 10)]);
+        let interval = &mut step[0];
+        let task = interval.tables.intern_task(Task { tgid: 7, comm: "waiter".to_owned(), own: false });
+        let wait = |lock, tid| OpenWait {
+            task,
+            tid,
+            reason: ThreadState::UserLock,
+            lock,
+            kind: Kind::Mutex,
+            mode: LockMode::Exclusive,
+            instance: None,
+            site: None,
+            age_ns: SECOND_NS,
+            is_older: false,
+            is_timed: false,
+            is_cut: false,
+            holder: None,
+            ended_holder: None,
+            deadlock: None,
+        };
+        let locks: Vec<_> = interval.totals.iter().map(|total| total.key.lock).collect();
+        interval.threads.open_waits = vec![wait(locks[0], 8), wait(locks[1], 9), wait(locks[0], 10)];
+        state.push(step);
+        let waiting = |state: &mut State| -> Vec<u32> {
+            state.prepare(&[Pane::Waiting]).unwrap();
+            state.locks().unwrap().waiting_now().unwrap().iter().map(|wait| wait.tid).collect()
+        };
+        assert_eq!(waiting(&mut state), [8, 10]);
+        state.apply(Action::Move(1));
+        assert_eq!(waiting(&mut state), [9]);
     }
 
     #[test]

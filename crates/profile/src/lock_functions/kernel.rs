@@ -4,7 +4,7 @@
 //! rwsem also wakes the readers behind it. A test walks the running kernel's symbols and fails for an entry without a function
 //! (`crates/symbols/tests/lock_functions.rs`).
 
-use super::pattern::matches_any;
+use super::pattern::{matches_any, plain_name};
 use crate::Kind;
 
 /// What a function is for.
@@ -416,10 +416,12 @@ pub(super) const GROUPS: &[Group] = &[
 
 /// Whether a function has one of these roles.
 pub(super) fn has_role(name: &str, roles: &[Role]) -> bool {
+    let name = plain_name(name);
     GROUPS.iter().filter(|group| roles.contains(&group.role)).any(|group| matches_any(group.names, name))
 }
 
 /// The lock that a spinlock taken in this function is a part of.
 pub(super) fn part_of_lock(name: &str) -> Option<(Kind, &'static str)> {
+    let name = plain_name(name);
     GROUPS.iter().filter(|group| matches_any(group.names, name)).find_map(|group| group.part_of)
 }

@@ -17,9 +17,8 @@ pub fn plain_name(name: &str) -> &str {
     plain
 }
 
-/// Whether a function has a name of one of these patterns; compilers may have added to its name.
+/// Whether a function has a name of one of these patterns; it is the [plain](plain_name) one.
 pub(super) fn matches_any(patterns: &[&str], name: &str) -> bool {
-    let name = plain_name(name);
     patterns.iter().any(|pattern| matches_pattern(pattern, name))
 }
 

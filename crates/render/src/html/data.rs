@@ -89,14 +89,11 @@ impl Folding {
     fn new(slices: &mut Slices, by_lock: &Report) -> Self {
         let ids: Vec<u32> = by_lock.rows.iter().map(|row| slices.names.lock(row)).collect();
         let mut others = BTreeMap::<Happened, u64>::new();
-        let mut place = HashMap::new();
-        let small: Vec<(u32, Happened)> =
-            ids.iter().zip(&by_lock.rows).skip(MOST_LOCKS).map(|(id, row)| (*id, row.happened)).collect();
-        small.iter().for_each(|(_, happened)| *others.entry(*happened).or_default() += 1);
-        place.extend(ids.iter().take(MOST_LOCKS).enumerate().map(|(at, id)| (*id, at)));
+        by_lock.rows.iter().skip(MOST_LOCKS).for_each(|row| *others.entry(row.happened).or_default() += 1);
         let of_others: BTreeMap<Happened, usize> =
             others.keys().enumerate().map(|(at, happened)| (*happened, ids.len() + at)).collect();
-        place.extend(small.iter().map(|(id, happened)| (*id, of_others[happened])));
+        let place_of = |(at, row): (usize, &Row)| if at < MOST_LOCKS { at } else { of_others[&row.happened] };
+        let place = ids.into_iter().zip(by_lock.rows.iter().enumerate().map(place_of)).collect();
         let of_row = |(at, row): (usize, &Row)| json!({ "row": at, "happened": row.happened.name(), "folded": at >= MOST_LOCKS });
         let mut locks: Vec<Json> = by_lock.rows.iter().enumerate().map(of_row).collect();
         locks.extend(others.iter().map(|(happened, count)| json!({ "happened": happened.name(), "others": count })));

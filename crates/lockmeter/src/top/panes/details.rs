@@ -121,13 +121,13 @@ fn histogram_lines(view: &LocksView, width: u16, palette: Palette) -> Vec<(Strin
 }
 
 fn waiting_lines(view: &LocksView, width: u16, expanded: bool, palette: Palette) -> Vec<(String, Style)> {
-    let Some(report) = view.detail(Pane::Waiting) else { return Vec::new() };
-    let Some(threads) = &report.threads else {
+    let Some(waits) = view.waiting_now() else {
         return vec![("the threads were not watched".to_owned(), palette.dim)];
     };
     let frames = if expanded { usize::MAX } else { DEFAULT_FRAMES };
     let mut lines = Vec::new();
-    for (wait, row) in waiting_now(threads, frames).iter().zip(&threads.open_waits) {
+    for row in waits {
+        let wait = waiting_now(row, frames);
         let style = if row.deadlock.is_some() { palette.alarm } else { palette.plain };
         let line = format!("{:>9}  {}", wait.age, wait.sentence);
         let site = wait.site.iter().map(|site| format!("{:>9}  {site}", ""));
