@@ -344,7 +344,7 @@ impl Waits {
     fn end(&mut self, record: &end_record) {
         let Some(mut woken) = self.woken.remove(&(record.sleep.tid, record.sleep.begin_ns)) else { return };
         let comm = record.comm.map(i8::cast_unsigned);
-        woken.has_timed_out = u32::from(record.sleep.operation) & TIMED_OUT != 0;
+        woken.has_timed_out = record.sleep.operation & TIMED_OUT != 0;
         if !woken.parts.is_empty() && woken.by.source != BlockerSource::WakeupNotSeen {
             self.releases.ran(record.sleep.tid, record.total_ns.saturating_sub(woken.waited_ns));
         }
