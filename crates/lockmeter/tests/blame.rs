@@ -267,15 +267,18 @@ fn those_who_wait_for_mmap_lock_blame_who_reclaims_memory_with_it() {
     let Some((said, recording)) = metered_kernel(&folder, "known-reclaim") else { return };
     let shown = report(&recording, &["--by", "lock,root"]);
     let waits = |row: &&Row| row.happened == "wait" && row.lock() == "mm_struct.mmap_lock";
+    // On a busy machine a waiter runs late.
+    let nobodys = |row: &&Row| row.root_source.as_deref() == Some("handover");
     let (_, all_ns) = sum(shown.rows.iter().filter(waits));
+    let (_, held_ns) = sum(shown.rows.iter().filter(|row| waits(row) && !nobodys(row)));
     let is_root = |row: &&Row| {
         let of_mapping = ["__mm_populate", "vms_complete_munmap_vmas"];
         row.root.iter().flatten().next().is_some_and(|function| of_mapping.contains(&function.as_str()))
     };
     let (_, root_ns) = sum(shown.rows.iter().filter(|row| waits(row) && is_root(row)));
     let known_ns = said["map_ns"].as_u64().unwrap();
-    // lockmeter reads the program's memory meanwhile, with the same lock.
-    assert!(all_ns * 2 >= known_ns && root_ns * 100 >= all_ns * 80, "{said}\n{}", shown.shown);
+    let least_ns = held_ns * (100 - TOLERANCE_PERCENT) / 100;
+    assert!(all_ns * 2 >= known_ns && root_ns >= least_ns && held_ns > 0, "{said}\n{}", shown.shown);
 }
 
 /// One function waits for a lock while it keeps another, for which others wait.

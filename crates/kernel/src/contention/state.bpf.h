@@ -183,11 +183,12 @@ struct sleep_wait {
 	char owner_comm[COMM_LENGTH];
 };
 
-/* A wait of a task that has ended, and who had most of it. */
+/* A wait of a task that has ended, or several that are kept as one, and who had most of it. */
 struct past_wait {
 	__u64 lock;
 	__u64 begin_ns;
 	__u64 end_ns;
+	__u64 last_ns; /* how long the last of them was */
 	struct root root;
 };
 

@@ -14,6 +14,9 @@ use crate::lock_shares::split;
 /// Holders that are kept; beyond, all are forgotten.
 const MOST_HOLDERS: usize = 1 << 14;
 
+/// Roots that are kept of a holder.
+const MOST_ROOTS: usize = 64;
+
 /// A holder: the process, the function that released the lock, and which lock it was.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
@@ -87,8 +90,10 @@ impl Holders {
             self.roots.clear();
         }
         let roots = self.roots.entry(holder).or_default();
+        let is_full = roots.len() >= MOST_ROOTS;
         match roots.iter_mut().find(|(known, _)| *known == root) {
             Some((_, known_ns)) => *known_ns += ns,
+            None if is_full => {}
             None => roots.push((root, ns)),
         }
     }

@@ -85,6 +85,7 @@ pub struct Row {
     pub max_ns: u64,
     pub root: Option<Vec<String>>,
     pub root_lock: Option<String>,
+    pub root_source: Option<String>,
     pub run_delay_ns: Option<u64>,
     pub root_state: Option<String>,
     pub root_call: Option<String>,

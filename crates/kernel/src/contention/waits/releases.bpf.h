@@ -87,17 +87,19 @@ static __always_inline void note_release(const struct sleep_wait *sleep, __u64 n
 /*
  * A wait of a task has ended, most of which this was to blame for. Of the task's waits the one is kept that is the likeliest to explain why
  * others wait for it: the last one, unless it was much shorter. Waits that follow each other closely and have one root are kept as one: as
- * long as all together, and ended by the last.
+ * long as all together, and ended by the last. Whether another is much shorter than these, the last of them says: a row of many, each as
+ * long as the next one that has another root, must not keep that one out.
  */
 static __always_inline void keep_past_wait(struct past_wait *past, const struct wait *wait, const struct root *root)
 {
-	__u64 end_ns = wait->begin_ns + wait->total_ns, lasted_ns = past->end_ns - past->begin_ns;
+	__u64 end_ns = wait->begin_ns + wait->total_ns, lasted_ns = past->last_ns;
 	__u64 gap_ns = wait->begin_ns - past->end_ns;
 
 	if (lasted_ns && wait->begin_ns >= past->end_ns && gap_ns < wait->total_ns / CLOSELY &&
 	    past->root.class == root->class && past->root.stack == root->stack && past->lock == wait->instance) {
 		past->begin_ns += gap_ns;
 		past->end_ns = end_ns;
+		past->last_ns = wait->total_ns;
 		return;
 	}
 	if (lasted_ns / MUCH_SHORTER > wait->total_ns && past->end_ns + lasted_ns > end_ns)
@@ -105,6 +107,7 @@ static __always_inline void keep_past_wait(struct past_wait *past, const struct 
 	past->lock = wait->instance;
 	past->begin_ns = wait->begin_ns;
 	past->end_ns = end_ns;
+	past->last_ns = wait->total_ns;
 	past->root = *root;
 }
 
