@@ -1,7 +1,16 @@
 //! What was counted of a class of locks, shared among the locks that it stands for.
 
+use std::collections::BTreeMap;
+
 use lockmeter_profile::Value;
 use lockmeter_symbols::WHOLE_PPM;
+
+/// The share of each that has a weight, in millionths.
+pub fn shares(weights: &BTreeMap<usize, f64>) -> Vec<(usize, u64)> {
+    let sum: f64 = weights.values().sum();
+    let share = |weight: f64| (weight / sum * WHOLE_PPM as f64) as u64;
+    weights.iter().filter(|(_, weight)| **weight > 0.0).map(|(at, weight)| (*at, share(*weight))).collect()
+}
 
 /// Shares a value among locks by millionths; what rounding leaves over goes to the first.
 pub fn split<Lock: Copy>(whole: &Value, locks: &[(Lock, u64)]) -> Vec<(Lock, Value)> {

@@ -152,7 +152,6 @@ fn from_outside_a_wait_that_times_out_is_blamed_on_those_who_had_the_lock_meanwh
     }
 }
 
-/// A reader keeps a file's position for 20 ms, and four others queue for it.
 /// Regression: a program at a fixed, low address was never found where the kernel shows what is mapped there. Under another root it is
 /// found nowhere else.
 #[test]
@@ -180,6 +179,7 @@ fn metered_kernel(folder: &Folder, workload: &str) -> Option<(Value, String)> {
     Some((serde_json::from_slice(&output.stdout).unwrap(), recording))
 }
 
+/// A reader keeps a file's position for 20 ms, and four others queue for it.
 #[test]
 fn of_a_kernel_lock_the_long_holder_is_blamed_for_those_who_queue_behind_it() {
     let Some(_machine) = machine("a kernel lock and who is to blame") else { return };

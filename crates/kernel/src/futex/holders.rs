@@ -7,9 +7,8 @@ use lockmeter_profile::{
     Blocker, BlockerSource, Frame, HolderState, Interval, Lock, Naming, Root, Sampled, Space, StackId, Tables, Task,
     TaskId, ThreadState, has_half, lock_functions,
 };
-use lockmeter_symbols::WHOLE_PPM;
 
-use crate::lock_shares::split;
+use crate::lock_shares::{shares, split};
 
 /// Holders that are kept; beyond, all are forgotten.
 const MOST_HOLDERS: usize = 1 << 14;
@@ -130,11 +129,7 @@ impl Holders {
         let mut more = Vec::new();
         for sampled in sampled.iter_mut().filter(|sampled| sampled.blocker.root.is_none()) {
             let Some(roots) = Holder::of(sampled, tables).and_then(|holder| self.roots.get(&holder)) else { continue };
-            let all_ns = u128::from(roots.iter().map(|(_, ns)| *ns).sum::<u64>().max(1));
-            let shares: Vec<(usize, u64)> = (0..)
-                .zip(roots)
-                .map(|(at, (_, ns))| (at, (u128::from(*ns) * u128::from(WHOLE_PPM) / all_ns) as u64))
-                .collect();
+            let shares = shares(&roots.iter().map(|(_, ns)| *ns as f64).enumerate().collect());
             let mut root_at = |at: usize| Some(roots.get(at)?.0.as_ref()?.in_tables(tables));
             let mut parts = split(&sampled.estimate, &shares).into_iter();
             let Some((first, estimate)) = parts.next() else { continue };

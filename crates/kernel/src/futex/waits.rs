@@ -10,7 +10,7 @@ use lockmeter_profile::{
     Loss, Losses, Naming, OfFilesystem, Root, Sampled, StackId, Task, TaskId, ThreadState, Total, Value,
     lock_functions,
 };
-use lockmeter_symbols::{FutexCall, UserWait, WHOLE_PPM, is_wait_for_end_of_thread};
+use lockmeter_symbols::{FutexCall, UserWait, is_wait_for_end_of_thread};
 
 use super::KnownPrograms;
 use super::holders::{Holder, HolderRoot, Holders, WhichLock};
@@ -22,7 +22,7 @@ use super::tables::{Drained, RETRIED, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
 use crate::comm::{Comm, text};
-use crate::lock_shares::split;
+use crate::lock_shares::{shares, split};
 use crate::thread_states::holder_state_of;
 use crate::threads::skeleton::types::{begin_record, copied_stack, end_record, sleep_record, woken_record};
 
@@ -607,13 +607,6 @@ impl KnownWord {
         let weight = |told: &Told| if is_now { told.now } else { told.before };
         shares(&self.told.iter().map(weight).enumerate().collect())
     }
-}
-
-/// The share of each that has a weight, in millionths.
-fn shares(weights: &BTreeMap<usize, f64>) -> Vec<(usize, u64)> {
-    let sum: f64 = weights.values().sum();
-    let share = |weight: f64| (weight / sum * WHOLE_PPM as f64) as u64;
-    weights.iter().filter(|(_, weight)| **weight > 0.0).map(|(at, weight)| (*at, share(*weight))).collect()
 }
 
 /// What the sampled waits of each word and bucket stand for, by the lock behind the word: readers and writers of one lock, say, sleep on

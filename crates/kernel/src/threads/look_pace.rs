@@ -4,7 +4,7 @@
 /// for is estimated from fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookPace {
-    /// At one of so many ticks.
+    /// Once in this many ticks.
     Ticks(u32),
     /// At each tick, as long as looks take no more than this share of one CPU, in millionths; beyond, as often as it allows, and every two
     /// seconds all the same.
@@ -51,7 +51,7 @@ impl LookSchedule {
         }
     }
 
-    /// A look took so much CPU time, whoever asked for it.
+    /// A look at all threads, whoever asked for it, has used this much CPU time.
     pub(super) fn took(&mut self, cpu_ns: u64, now_ns: u64) {
         if let LookPace::Share { ppm } = self.pace {
             let pause_ns = cpu_ns.saturating_mul(1_000_000) / u64::from(ppm.max(1));

@@ -76,8 +76,8 @@ impl<'a> ThreadIds<'a> {
 
     /// The thread that a process knows by this id.
     fn of_process(&mut self, tgid: u32, tid: u32) -> Option<&'a Thread> {
-        let inner = self.by_inner.entry(tgid).or_insert_with(|| outer_ids(tgid));
-        let tid = inner.as_ref().map_or(Some(tid), |inner| inner.get(&tid).copied())?;
+        let outer = self.by_inner.entry(tgid).or_insert_with(|| outer_ids(tgid));
+        let tid = outer.as_ref().map_or(Some(tid), |outer| outer.get(&tid).copied())?;
         self.by_tid.get(&tid).copied()
     }
 
