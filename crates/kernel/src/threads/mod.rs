@@ -341,7 +341,7 @@ impl ThreadSource {
         let mut changed = Vec::new();
         if open_waits::are_in_circles(&waits) {
             changed = read_states(&mut self.skeleton, &self.iterator, StackChoice::all(0))?;
-            open_waits::leave_ended_out(&mut waits, Records(&changed));
+            open_waits::leave_ended_out(&mut waits, Records(&changed), &mut self.sites);
         }
         if is_last {
             // Only while they are attached is it known who still sleeps.

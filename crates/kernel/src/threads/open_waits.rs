@@ -109,10 +109,12 @@ pub(super) fn find<'a>(
     let mut found: Vec<Wait<'a>> = going_on
         .chain(threads.cut().map(|(thread, end_ns)| (thread, Some(end_ns))))
         .filter_map(|(thread, end_ns)| {
-            let (site, word) = thread.site()?;
+            let (site, word) = thread.waits_at()?;
             let (is_cut, now_ns) = (end_ns.is_some(), end_ns.unwrap_or(now_ns));
-            let seen_ns = now_ns.saturating_sub(thread.time.since_ns.max(begin_ns)).min(length_ns);
-            let age_ns = now_ns.saturating_sub(thread.time.since_ns).saturating_add(thread.before_ns);
+            // What slept before was counted as it ended.
+            let sleeps_ns = if thread.site().is_some() { thread.time.since_ns.max(begin_ns) } else { now_ns };
+            let seen_ns = now_ns.saturating_sub(sleeps_ns).min(length_ns);
+            let age_ns = thread.waited_ns(now_ns);
             let reason = site.reason().or(thread.state())?;
             if age_ns < SHORTEST_NS || !reason.is_lock() {
                 return None;
@@ -141,14 +143,14 @@ pub(super) fn find<'a>(
                     let holder = java.as_ref().and_then(|java| ids.of_process(tgid, java.holder?));
                     let is_timed = word.is_some_and(|word| word.is_timed);
                     let monitor = java.and_then(|java| java.monitor);
-                    // The Java machine parks a thread for a second at a time until it may enter.
-                    let goes_on = is_timed && monitor.is_some();
-                    is_older |= goes_on;
+                    // The thread gives up only to try again, and may have done so before it was first seen.
+                    let naps = is_timed && monitor.is_some();
+                    is_older |= naps;
                     let (address, name) = match monitor {
                         Some((address, class)) => (address, format!("{} of {class}", lock.name)),
                         None => (0, lock.name),
                     };
-                    (For::User { lock: Lock { name, ..lock }, address, kind, mode }, holder, is_timed && !goes_on)
+                    (For::User { lock: Lock { name, ..lock }, address, kind, mode }, holder, is_timed && !naps)
                 }
                 (None, None, Some(word)) => {
                     let mut word = word.clone();
@@ -179,7 +181,7 @@ pub(super) fn find<'a>(
                     )
                 }
             };
-            if let Some((place, _)) = holder.filter(|_| !is_held_by_process).and_then(Thread::site) {
+            if let Some((place, _)) = holder.filter(|_| !is_held_by_process).and_then(Thread::waits_at) {
                 place.name(sites);
             }
             site.name(sites);
@@ -229,11 +231,16 @@ pub(super) fn are_in_circles(waits: &[Wait<'_>]) -> bool {
 /// Leaves out the waits that have ended since they were found, by a look at the threads that are not as they were: what a lock says of its
 /// holder was read later than who waits for it, and the holder may be one that waited. Those that still wait did so when their locks
 /// were read.
-pub(super) fn leave_ended_out(waits: &mut Vec<Wait<'_>>, changed: impl Iterator<Item = Box<thread_look>>) {
+pub(super) fn leave_ended_out(
+    waits: &mut Vec<Wait<'_>>,
+    changed: impl Iterator<Item = Box<thread_look>>,
+    sites: &mut SleepSites,
+) {
     let changed: HashMap<u64, thread_time> = changed.map(|look| (look.time.id, look.time)).collect();
     waits.retain(|wait| {
         let before = &wait.thread.time;
-        changed.get(&before.id).is_none_or(|now| is_asleep(now) && now.since_ns == before.since_ns)
+        let sleeps_on = |now: &thread_time| is_asleep(now) && now.since_ns == before.since_ns;
+        changed.get(&before.id).is_none_or(|now| sleeps_on(now) || wait.thread.naps_on(sites))
     });
     find_deadlocks(waits);
 }
@@ -277,7 +284,7 @@ fn find_deadlocks(waits: &mut [Wait<'_>]) {
 pub(super) fn count(waits: &[Wait<'_>], open: &[OpenWait], interval: &mut Interval, cgroups: &CgroupTree) {
     // Waits for locks on files are in no table, and those of threads that have ended are counted where they ended.
     let is_counted = |wait: &Wait<'_>| !wait.is_cut && !matches!(wait.for_what, For::File { .. });
-    let counted = || waits.iter().zip(open).filter(|(wait, _)| is_counted(wait));
+    let counted = || waits.iter().zip(open).filter(|(wait, _)| is_counted(wait) && wait.seen_ns > 0);
     for (wait, open) in counted() {
         let key = Key {
             task: Some(open.task),
@@ -332,12 +339,10 @@ pub(super) fn add(waits: &[Wait<'_>], interval: &mut Interval, names: &mut Kerne
         let holder = wait.holder.map(|holder| {
             let task = holder.task(&mut interval.tables);
             let does = Some(holder).filter(|_| !wait.is_held_by_process);
-            let state = does.and_then(Thread::state);
-            let sleeps = does.and_then(Thread::site).map(|(site, _)| Rc::clone(site));
-            let site = sleeps.and_then(|site| {
-                let reason = site.reason().or(state).unwrap_or(ThreadState::Other);
-                site.stack(reason, &mut interval.tables, names)
-            });
+            let place = does.and_then(Thread::waits_at).map(|(site, _)| Rc::clone(site));
+            let state = place.as_ref().and_then(|site| site.reason()).or(does.and_then(Thread::state));
+            let site =
+                place.and_then(|site| site.stack(state.unwrap_or(ThreadState::Other), &mut interval.tables, names));
             LockHolder { task, tid: holder.time.tid, state, site }
         });
         let lock = interval.tables.intern_lock(lock);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use lockmeter_profile::{Cgroup, CgroupId, Interval, Sleep, Tables, Task, TaskId, ThreadState, ThreadTime};
+use lockmeter_symbols::AwaitedByJava;
 
 use super::lock_turns::{LockTurns, WordId};
 use super::skeleton::types::{thread_end, thread_look, thread_time};
@@ -23,6 +24,8 @@ const STATES: usize = 17;
 
 /// Time by state, in the order of their codes.
 type Spent = [u64; STATES];
+
+const RUNNING: usize = ThreadState::Running.code() as usize;
 
 /// Time and how many threads had it, by name and control group.
 type Times = HashMap<(Who, u64), (Spent, u64)>;
@@ -62,9 +65,10 @@ pub(super) struct Thread {
     pub(super) task: u64,
     pub(super) stack_pointer: u64,
     /// Where the present sleep is, if its stacks were taken.
-    sleep: Option<(u64, Rc<SleepSite>, Option<FutexWord>)>,
+    sleep: Option<KnownSleep>,
     /// When the present sleep began, and the chance that no look has taken its stacks so far.
     chance: (u64, f64),
+    naps: Option<Naps>,
     /// The part of its time that was handed over.
     charged: Spent,
     /// Since the last drain.
@@ -101,6 +105,29 @@ impl LastSite {
         const LAST_TEN: u32 = (1 << 10) - 1;
         let is_here = site.zip(self.site.as_ref()).is_some_and(|(site, last)| Rc::ptr_eq(last, site));
         is_here && (self.looks & LAST_TEN).count_ones() >= 9
+    }
+}
+
+/// A sleep whose stacks were taken.
+struct KnownSleep {
+    since_ns: u64,
+    /// What the thread had run in all before.
+    ran_ns: u64,
+    site: Rc<SleepSite>,
+    word: Option<FutexWord>,
+}
+
+/// A wait for a monitor of Java's, which is many sleeps: the machine parks a thread for a second at a time until it may enter.
+struct Naps {
+    /// When the first of them began, at the latest.
+    begin_ns: u64,
+    awaited: AwaitedByJava,
+}
+
+impl Naps {
+    /// Whether the thread still waits for that monitor, which the same one has.
+    fn go_on(&self, time: &thread_time, sites: &mut SleepSites) -> bool {
+        sites.awaited_by_java(time.tgid, time.tid).is_some_and(|now| now == self.awaited)
     }
 }
 
@@ -186,8 +213,26 @@ impl Thread {
 
     /// Where it sleeps, if it does and its stacks were taken.
     pub(super) fn site(&self) -> Option<(&Rc<SleepSite>, Option<&FutexWord>)> {
-        let (since_ns, site, word) = self.sleep.as_ref()?;
+        let KnownSleep { since_ns, site, word, .. } = self.sleep.as_ref()?;
         (*since_ns == self.time.since_ns && !self.is_woken()).then_some((site, word.as_ref()))
+    }
+
+    /// Where it waits: where it sleeps, or between two naps where it slept and will sleep again.
+    pub(super) fn waits_at(&self) -> Option<(&Rc<SleepSite>, Option<&FutexWord>)> {
+        self.site().or_else(|| {
+            let sleep = self.sleep.as_ref().filter(|_| self.naps.is_some())?;
+            Some((&sleep.site, sleep.word.as_ref()))
+        })
+    }
+
+    /// How long it has waited until then, at least.
+    pub(super) fn waited_ns(&self, now_ns: u64) -> u64 {
+        self.naps.as_ref().map_or_else(|| self.slept_ns(now_ns), |naps| now_ns.saturating_sub(naps.begin_ns))
+    }
+
+    /// Whether it still waits in naps, after a look that found it changed.
+    pub(super) fn naps_on(&self, sites: &mut SleepSites) -> bool {
+        self.naps.as_ref().is_some_and(|naps| naps.go_on(&self.time, sites))
     }
 
     /// Whether it sleeps for a futex that is, or may be, a lock.
@@ -285,11 +330,14 @@ impl Threads {
             task: 0,
             stack_pointer: 0,
             sleep: None,
+            naps: None,
             charged: [0; STATES],
             looks: Vec::new(),
             last_site: LastSite::default(),
             first_sleep_told: false,
         });
+        let is_other_sleep = look.time.since_ns != thread.time.since_ns;
+        let was_released = look.released_ns != thread.released_ns && look.released_ns != 0;
         thread.time = look.time;
         thread.before_ns = look.before_ns;
         (thread.lock, thread.lock_flags, thread.owner_tid) = (look.lock, look.lock_flags, look.owner_tid);
@@ -298,8 +346,18 @@ impl Threads {
         (thread.released_ns, thread.woke_ns, thread.call) = (look.released_ns, look.woke_ns, look.call);
         (thread.wakee_tid, thread.waker_tid, thread.switches) = (look.wakee_tid, look.waker_tid, look.switches);
         (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
+        if is_other_sleep && (was_released || !thread.naps_on(sites)) {
+            thread.naps = None;
+        }
         if let Some((site, word)) = described {
-            thread.sleep = Some((look.time.since_ns, site, word));
+            if thread.naps.is_none() && site.program_lock().is_some() {
+                let awaited = sites.awaited_by_java(look.time.tgid, look.time.tid);
+                let begin_ns = look.time.since_ns.saturating_sub(look.before_ns);
+                thread.naps =
+                    awaited.filter(|awaited| awaited.monitor.is_some()).map(|awaited| Naps { begin_ns, awaited });
+            }
+            let thread_time { since_ns, spent_ns, .. } = look.time;
+            thread.sleep = Some(KnownSleep { since_ns, ran_ns: spent_ns[RUNNING], site, word });
         }
     }
 
@@ -321,12 +379,16 @@ impl Threads {
         let (sum, threads) = self.ended.entry((who, time.cgroup)).or_default();
         add(sum, &spent);
         *threads += 1;
-        let running = usize::from(ThreadState::Running.code());
         let is_cut = |thread: &Thread| {
-            let ran_ns = time.spent_ns[running].saturating_sub(thread.time.spent_ns[running]);
-            thread.time.since_ns == cut_sleep_ns && thread.site().is_some() && ran_ns < LONGEST_DEATH_NS
+            thread.sleep.as_ref().is_some_and(|sleep| {
+                let ran_ns = time.spent_ns[RUNNING].saturating_sub(sleep.ran_ns);
+                let is_known = sleep.since_ns == cut_sleep_ns || thread.naps.is_some();
+                cut_sleep_ns > 0 && is_known && ran_ns < LONGEST_DEATH_NS
+            })
         };
-        if let Some(thread) = thread.filter(is_cut) {
+        if let Some(mut thread) = thread.filter(is_cut) {
+            // The last look may have met it on its way to its end.
+            (thread.time.since_ns, thread.time.woken_ns) = (cut_sleep_ns, 0);
             self.cut.push((thread, time.woken_ns.max(cut_sleep_ns)));
         }
     }
@@ -571,7 +633,7 @@ const fn may_be_for_work(reason: ThreadState) -> bool {
 /// Whether a thread ran for less than a hundredth of its time: else it is not at rest, whatever it waits for.
 fn ran_little(spent: &Spent) -> bool {
     let all_ns: u64 = spent.iter().sum();
-    spent[usize::from(ThreadState::Running.code())] * 100 <= all_ns
+    spent[RUNNING] * 100 <= all_ns
 }
 
 fn add(sum: &mut Spent, more: &Spent) {
@@ -612,10 +674,10 @@ mod tests {
     fn who_works_or_waits_for_a_lock_is_not_at_rest() {
         let mut spent = [0; STATES];
         spent[usize::from(ThreadState::Condition.code())] = 990;
-        spent[usize::from(ThreadState::Running.code())] = 10;
+        spent[RUNNING] = 10;
         assert!(may_be_for_work(ThreadState::Condition) && ran_little(&spent));
         assert!(!may_be_for_work(ThreadState::UserLock) && !may_be_for_work(ThreadState::DiskIo));
-        spent[usize::from(ThreadState::Running.code())] = 20;
+        spent[RUNNING] = 20;
         assert!(!ran_little(&spent));
     }
 }
