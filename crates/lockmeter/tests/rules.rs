@@ -237,11 +237,11 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
         is_refused(&written(&folder, "bad.toml", &text), &[&["bad.toml"], parts].concat());
     }
     is_refused(folder.path().join("absent.toml").to_str().unwrap(), &["absent.toml", "No such file"]);
-    is_refused(folder.path().to_str().unwrap(), &["is no file"]);
-    is_refused("/dev/zero", &["is no file"]);
+    is_refused(folder.path().to_str().unwrap(), &["is not a file"]);
+    is_refused("/dev/zero", &["is not a file"]);
     let pipe = folder.path().join("pipe.toml");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    is_refused(pipe.to_str().unwrap(), &["is no file"]);
+    is_refused(pipe.to_str().unwrap(), &["is not a file"]);
     let huge = FIVE_LINES.to_owned() + &"# more\n".repeat(64 << 10);
     is_refused(&written(&folder, "huge.toml", &huge), &["larger than the 256 KiB"]);
     fs::write(folder.path().join("binary.toml"), [0xff, 0xfe, 0, 1]).unwrap();

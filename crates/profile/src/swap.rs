@@ -53,7 +53,7 @@ impl Swap {
             Self::LeftRobust => "robust",
             Self::LeftInheriting => "priority-inheriting",
             Self::LeftProtecting => "with a priority ceiling",
-            Self::LeftNotChosen => "not asked for",
+            Self::LeftNotChosen => "not matched by --lock",
             Self::LeftInUse => "used by code that the preloaded library does not see",
             Self::LeftNoRoom => "because the table of swapped locks is full",
         }
