@@ -178,16 +178,23 @@ fn a_command_that_deadlocks_is_seen_to() {
 fn a_deadlock_that_ends_with_its_program_is_called_one() {
     let Some(_machine) = machine("a deadlock that ends") else { return };
     let folder = Folder::new();
+    let all_wait = |recording: &str| {
+        let output = run(lockmeter(["report", "--format", "json", recording]));
+        output.status.success() && open_waits(&serde_json::from_slice(&output.stdout).unwrap()).len() == 3
+    };
     let waiting = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
     let recorder = Recorder::start_all(&folder, "ends", &["-p", &waiting.pid()]);
-    drop(waiting.after(Duration::from_secs(1)));
+    until("all that wait are seen", || all_wait(&recorder.file));
+    drop(waiting);
     let outside = recorder.wait().recording();
     let inside = folder.file("started");
     let program = user_workload(folder.path(), "waits-for-ever", &[]);
     let mut command = lockmeter(["record", "--quiet", "-o", &inside, "--"]);
     command.arg(program).arg("deadlock").current_dir(folder.path());
     // Its program reads what it is given, and says when it is in its deadlock.
-    drop(Waiting::start(command).after(Duration::from_secs(1)));
+    let waiting = Waiting::start(command);
+    until("all that wait are seen", || all_wait(&inside));
+    drop(waiting);
     for file in [outside, inside] {
         let report = json(lockmeter(["report", "--format", "json", &file]));
         let alarm = alarm(&report);

@@ -155,7 +155,7 @@ fn top_can_be_suspended_and_comes_back() {
     top.terminal.signal(libc::SIGCONT);
     until("the terminal is top's again", || !top.terminal.is_users());
     top.terminal.until_shown("q quit");
-    // Whoever stops it without asking may do anything with the terminal meanwhile.
+    // The one that stops it without asking may do anything with the terminal meanwhile.
     top.terminal.signal(libc::SIGSTOP);
     until("top has stopped", || top.terminal.is_stopped());
     top.terminal.set_modes_of_before();
@@ -493,7 +493,7 @@ fn a_file_that_is_no_recording_is_not_overwritten() {
     top.quit();
 }
 
-/// Makes sure that `w` follows no link that another user laid there, whoever runs `top`.
+/// Makes sure that `w` follows no link that another user laid there, no matter who runs `top`.
 #[test]
 fn a_link_of_another_user_is_not_written_through() {
     // SAFETY: takes nothing and returns a number.
@@ -522,7 +522,7 @@ fn a_link_of_another_user_is_not_written_through() {
 #[test]
 fn home_and_end_go_to_the_ends_of_a_recording() {
     let folder = Folder::new();
-    let sleeping = ["--threads", "3", "--rounds", "300", "--hold-ns", "2000000", "--sleep"];
+    let sleeping = ["--threads", "3", "--rounds", "600", "--hold-ns", "2000000", "--sleep"];
     let recording = recorded_with(&folder, &sleeping);
     let intervals = json_lines(&recording);
     assert!(intervals.len() >= 3, "{} intervals", intervals.len());

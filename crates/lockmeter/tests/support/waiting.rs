@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use super::wait;
 
@@ -16,12 +15,6 @@ impl Waiting {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
         assert_eq!(said, "ready\n");
         Self(child)
-    }
-
-    /// Lets it wait for so long.
-    pub fn after(self, duration: Duration) -> Self {
-        std::thread::sleep(duration);
-        self
     }
 
     pub fn pid(&self) -> String {
