@@ -268,7 +268,7 @@ fn own_times_add_up_to_less_than_the_time_that_passed() {
     assert!(number(&report["head"], "own_ns") < machine_ns, "{}", report["head"]);
 }
 
-/// Makes sure that a long run tells which lock it waited for: the work items that bury control groups meet whoever moves a
+/// Makes sure that a long run tells which lock it waited for: the work items that bury control groups meet the one that moves a
 /// process between others.
 #[test]
 fn a_long_run_says_which_lock_it_waited_for() {

@@ -120,7 +120,7 @@ fn known(folder: &Folder) -> u64 {
     said["waits"].as_u64().unwrap()
 }
 
-/// Fails unless the workload's waits, so many at least, were metered and those of the allowed tasks at most.
+/// Fails unless the workload's waits, this many at least, were metered and those of the allowed tasks at most.
 fn only_these_waited(recording: &str, allowed: &[&str], waits: u64) {
     let report = report(recording, &["--by", "task", "--own", "-n", "12"]);
     let tasks: BTreeSet<&str> = report.rows.iter().map(|row| row.task()).collect();
@@ -326,7 +326,7 @@ fn a_short_recording_says_what_its_programs_cost() {
     assert!(is_said, "{overhead}");
 }
 
-/// Regression: whoever metered a server for a while saw nothing until it ended, and could not end it through the recorder.
+/// Regression: the one that metered a server for a while saw nothing until it ended, and could not end it through the recorder.
 #[test]
 fn a_recording_that_is_over_before_its_command_reports_at_once_and_passes_signals_on() {
     let folder = Folder::new();
@@ -340,7 +340,7 @@ fn a_recording_that_is_over_before_its_command_reports_at_once_and_passes_signal
     assert_eq!(wait(&mut child, "the recorder").code(), Some(128 + libc::SIGTERM), "the command's own status");
 }
 
-/// Makes sure that a recording is ended and kept when whoever reads its messages goes away (`2>&1 | head -1`).
+/// Makes sure that a recording is ended and kept when the one that reads its messages goes away (`2>&1 | head -1`).
 #[test]
 fn a_recording_is_kept_when_nobody_reads_the_messages() {
     let Some(_machine) = machine("closed standard error") else { return };

@@ -113,7 +113,7 @@ fn a_program_s_own_locks_are_taught_by_a_file() {
     assert_eq!(sets[1]["name"], "lockmeter");
     let (waited_ns, _) = waits(&report, "order book");
     the_trial_shows_what_each_rule_matches(&rules, &file, &recording, waited_ns);
-    // Whoever reads it without them is told.
+    // The one that reads it without them is told.
     let warned = |flags: &[&str]| {
         let mut report = lockmeter(["report", &recording]);
         report.args(flags);
@@ -262,7 +262,7 @@ fn root_reads_only_rules_of_root() {
     let open = written(&folder, "open.toml", FIVE_LINES);
     fs::set_permissions(&open, Permissions::from_mode(0o666)).unwrap();
     is_refused(&open, &["may be written by others", "chmod go-w"]);
-    // Whoever owns a folder can replace what is in it; a link does not hide that.
+    // The one that owns a folder can replace what is in it; a link does not hide that.
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
     fs::write(inner.join("rules.toml"), FIVE_LINES).unwrap();

@@ -132,7 +132,7 @@ named_enum! {
 }
 
 impl Loss {
-    /// What so many of them mean for the report, for people: begins with a noun, to stand behind the number.
+    /// What this many of them mean for the report, for people: begins with a noun, to stand behind the number.
     pub fn meaning(self, count: u64) -> String {
         let (one, many, rest) = self.words();
         format!("{}{rest}", if count == 1 { one } else { many })

@@ -38,7 +38,7 @@ impl Swap {
         (self as u8) < Self::LeftShared as u8
     }
 
-    /// In words, to stand behind the number: what so many locks became, or why they were left alone.
+    /// In words, to stand behind the number: what this many locks became, or why they were left alone.
     pub const fn meaning(self, count: u64) -> &'static str {
         match self {
             Self::Mutex if count == 1 => "mutex to lockmeter's mutex",

@@ -87,7 +87,7 @@ impl Screen {
         self.resume()
     }
 
-    /// Takes the terminal again after whoever had it meanwhile.
+    /// Takes the terminal again after the one that had it meanwhile.
     pub fn resume(&mut self) -> io::Result<()> {
         take()?;
         self.terminal = nothing_drawn()?;
@@ -126,7 +126,7 @@ fn take() -> io::Result<()> {
     out.flush()
 }
 
-/// Once, whoever calls first. Nothing is left to do where the terminal is gone.
+/// Once, no matter who calls first. Nothing is left to do where the terminal is gone.
 fn give_back() {
     let Some(before) = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let mut out = io::stdout();
