@@ -612,7 +612,7 @@ fn top_counts_no_wait_that_goes_on_for_longer_than_its_interval() {
     let held = Waiting::start(program(&folder, "waits-for-ever", "held"));
     let shown = run(lockmeter(["top", "-p", &held.pid(), "--interval", "1s", "-d", "2500ms"]));
     let shown = text(&shown.stdout);
-    assert!(shown.matches("Still waiting: ").count() >= 3, "a table each second, and a last one: {shown}");
+    assert!(shown.matches("Still waiting: ").count() >= 2, "a table of a whole interval, and a last one: {shown}");
     assert!(!shown.contains(" tasks asleep on average"), "none of these waits ends: {shown}");
 }
 
