@@ -245,7 +245,7 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
     let huge = FIVE_LINES.to_owned() + &"# more\n".repeat(64 << 10);
     is_refused(&written(&folder, "huge.toml", &huge), &["larger than the 256 KiB"]);
     fs::write(folder.path().join("binary.toml"), [0xff, 0xfe, 0, 1]).unwrap();
-    is_refused(folder.path().join("binary.toml").to_str().unwrap(), &["no text"]);
+    is_refused(folder.path().join("binary.toml").to_str().unwrap(), &["not UTF-8 text"]);
 }
 
 #[test]
