@@ -460,7 +460,7 @@ mod tests {
             (format!("{SHOP}kind = \"mutx\"\n"), &["line 6", "no kind `mutx`", "mutex", "rwlock"]),
             (format!("{SHOP}kind = \"condvar\"\n"), &["line 6", "a lock cannot have the kind `condvar`", "mutex"]),
             (format!("{SHOP}mode = \"x\"\n"), &["line 6", "no mode `x`", "exclusive, read, write"]),
-            (format!("{SHOP}word = \"there\"\n"), &["line 2", "no word `there`", "thread"]),
+            (format!("{SHOP}word = \"there\"\n"), &["line 2", "`there` is not a place", "thread"]),
             (SHOP.replace("book_lock*", "*"), &["line 4", "matches everything"]),
             (SHOP.replace("book_lock*", "*a*"), &["line 4", "matches every stack", "`main`"]),
             (SHOP.replace("function", "release"), &["line 2", "matches everything", "function"]),
