@@ -76,10 +76,8 @@ demo-fleet: build fleet workloads
 
 test: workloads
 	@scripts/setup test
-	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
-	@scripts/test-locks fast
-	$(CARGO) test-members --doc --quiet
-	$(CARGO) test-members --lib --bins --tests --no-fail-fast
+	@# The tests need not build the workloads once more.
+	@LOCKMETER_TEST_WORKLOADS=$(CURDIR)/$(WORKLOADS) scripts/run-tests
 	@scripts/check-packages --run
 
 fuzz:

@@ -51,7 +51,7 @@ static inline void supply_page(void)
 		fail_errno("UFFDIO_ZEROPAGE");
 }
 
-/* To be called when whoever slept is done with it. */
+/* To be called when the one that slept is done with it. */
 static inline void remove_page(void)
 {
 	madvise(absent_page, page_bytes, MADV_DONTNEED);

@@ -1,5 +1,5 @@
 /*
- * A chain of two locks whose root is known: whoever waits for the first lock waits in truth for whoever has the second.
+ * A chain of two locks whose root is known: the one that waits for the first lock waits in truth for the one that has the second.
  *
  *   reader     lists a directory into a page that is not there: it sleeps with the directory's i_rwsem held, shared
  *   creator    creates a file there: it waits for i_rwsem, and lets no more readers in

@@ -7,7 +7,7 @@
  *   group        kill(-group, 0)  tasklist_lock, an rwlock, for reading    kill_something_info
  *
  * The hold is shorter than the call. And it is longer than what the call takes beyond one that finds a list of one: the rest of both
- * calls is the same. The two alternate, so that whatever else the machine does meets both alike. Whoever wants the CPU meanwhile would
+ * calls is the same. The two alternate, so that whatever else the machine does meets both alike. The one that wants the CPU meanwhile would
  * get it when the lock is released, within the call: so the walker is a real-time task if it may, and leaves the CPU by itself. Its
  * name, "walker", tells its holds from those of the setup. A meter should take few stacks, for it takes them within the call.
  */

@@ -10,7 +10,7 @@
  *   waiter      lseek(): from its first to its last instant it is in the wait, give or take the system call
  *
  * With one waiter the holder is the only one to blame.  With more (--threads), each but the first is woken by the waiter
- * before it, which had the lock for a moment only: whoever blames wakers alone then finds lseek() as guilty as read().
+ * before it, which had the lock for a moment only: the one that blames wakers alone then finds lseek() as guilty as read().
  *
  * The waited time is bounded on both sides, whatever else the machine does:
  *

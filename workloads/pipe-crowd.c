@@ -1,7 +1,7 @@
 /*
  * pipe_inode_info.mutex: many threads write to and read from one pipe.
  *
- * pipe_write() and pipe_read() hold the pipe's mutex while they copy; whoever finds the pipe full or empty sleeps on its wait
+ * pipe_write() and pipe_read() hold the pipe's mutex while they copy; the one that finds the pipe full or empty sleeps on its wait
  * queue and takes the mutex again when woken, so wakers and woken meet there.
  */
 #include "workload.h"

@@ -7,7 +7,7 @@
  *     setup()  →  all workers wait at a barrier  →  worker(self) until !workload_running()  →  report()  →  teardown()
  *
  * At the end of its time, or on SIGINT or SIGTERM, the main thread raises the stop flag and then keeps sending SIGUSR1 to
- * whoever has not returned yet: its empty handler makes blocking system calls return EINTR, so that a worker needs no
+ * the one that has not returned yet: its empty handler makes blocking system calls return EINTR, so that a worker needs no
  * way of its own to be woken.
  *
  * Exit status: 0 ran, 1 failed, 2 bad arguments, 77 not possible here (no privilege, or the kernel lacks what it needs).

@@ -2,7 +2,7 @@
 
 use lockmeter_profile::diff::two_sided_p;
 
-/// Up to so many differences, the chance is counted and not approximated.
+/// Up to this many differences, the chance is counted and not approximated.
 const COUNTED: usize = 50;
 
 /// As good as a normal distribution.
@@ -43,7 +43,7 @@ fn counted(ranks: &[usize], smaller: usize) -> f64 {
     (as_far / ways.iter().sum::<f64>()).min(1.0)
 }
 
-/// The same of so many ranks that their sum is normally distributed.
+/// The same of this many ranks that their sum is normally distributed.
 fn approximated(ranks: &[usize], smaller: usize) -> f64 {
     let sum = ranks.iter().sum::<usize>() as f64;
     let spread = ranks.iter().map(|rank| (rank * rank) as f64).sum::<f64>().sqrt() / 2.0;

@@ -44,7 +44,7 @@ impl Default for RecordingBytes {
 }
 
 impl RecordingBytes {
-    /// A head, and the description of a recording on so many CPUs.
+    /// A head, and the description of a recording on this many CPUs.
     pub fn on_cpus(cpus: u64) -> Self {
         Self::described(&Message::default().number(4, cpus).text(2, "6.1.0"))
     }
@@ -86,7 +86,7 @@ impl RecordingBytes {
         self
     }
 
-    /// Adds one message as often as fits into so many bytes, compressed once.
+    /// Adds one message as often as fits into this many bytes, compressed once.
     pub fn repeated(&mut self, kind: u8, message: &[u8], file_bytes: usize) -> &mut Self {
         let before = self.bytes.len();
         self.chunk(kind, message);
@@ -186,7 +186,7 @@ pub fn lock(name: &str) -> Message {
 /// The most that an interval may hold in its tables and samples.
 const MOST_ENTRIES: u64 = 524_288;
 
-/// One lock on so many CPUs, held once for so long in an interval of this length.
+/// One lock on this many CPUs, held once for so long in an interval of this length.
 pub fn one_hold(cpus: u64, duration_ns: u64, held_ns: u64) -> Vec<u8> {
     let interval = Message::default()
         .number(field::DURATION_NS, duration_ns)
@@ -195,7 +195,7 @@ pub fn one_hold(cpus: u64, duration_ns: u64, held_ns: u64) -> Vec<u8> {
     RecordingBytes::on_cpus(cpus).chunk(INTERVAL, &interval.0).finish()
 }
 
-/// A lock that so many threads held or waited for all the time, on two CPUs, and others that they held now and then.
+/// A lock that this many threads held or waited for all the time, on two CPUs, and others that they held now and then.
 pub fn crowd(threads: u64) -> Vec<u8> {
     let second_ns = 1_000_000_000;
     let mut interval = Message::default()
@@ -245,7 +245,7 @@ pub fn distinct_locks(rows: u64, happened: u64) -> Vec<u8> {
     recording.finish()
 }
 
-/// So many different stacks of this many frames, each with one wait, of `functions` different functions.
+/// This many different stacks of this many frames, each with one wait, of `functions` different functions.
 pub fn distinct_stacks(stacks: u64, frames: u64, functions: u64) -> Vec<u8> {
     let mut interval = Message::default().number(field::DURATION_NS, 1_000_000_000).message(field::LOCKS, &lock("hot"));
     for nth in 0..functions {
@@ -289,13 +289,13 @@ pub fn wide_histograms(instances: u64) -> Vec<u8> {
     RecordingBytes::default().chunk(INTERVAL, &interval.0).finish()
 }
 
-/// Intervals of nothing but empty locks, as many as fit into so many bytes.
+/// Intervals of nothing but empty locks, as many as fit into this many bytes.
 pub fn empty_locks(file_bytes: usize) -> Vec<u8> {
     let message = [field::LOCKS << 3 | 2, 0].repeat(MOST_ENTRIES as usize);
     RecordingBytes::default().repeated(INTERVAL, &message, file_bytes).finish()
 }
 
-/// Intervals without anything in them, as many as fit into so many bytes.
+/// Intervals without anything in them, as many as fit into this many bytes.
 pub fn empty_intervals(file_bytes: usize) -> Vec<u8> {
     RecordingBytes::default().repeated(INTERVAL, &[], file_bytes).finish()
 }
@@ -318,7 +318,7 @@ pub fn long_name(name_bytes: usize, rows: u64, happened: u64) -> Vec<u8> {
     RecordingBytes::default().chunk(INTERVAL, &interval.0).finish()
 }
 
-/// Stacks of one frame over and over, in as many chunks as fit into so many bytes.
+/// Stacks of one frame over and over, in as many chunks as fit into this many bytes.
 pub fn deep_stacks(frames: usize, stacks: usize, file_bytes: usize) -> Vec<u8> {
     let mut interval = Message::default()
         .number(field::DURATION_NS, 1_000_000_000)

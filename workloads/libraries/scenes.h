@@ -1,4 +1,4 @@
-/* What the programs of this folder have in common: threads that do one thing until the input ends, which is told by a name. */
+/* What the programs of this folder have in common: threads that do one thing until the input ends, which is recognised by a name. */
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ inline void await_end_of_input()
 		;
 }
 
-/* Has so many threads repeat this until the input ends. */
+/* Has this many threads repeat this until the input ends. */
 inline void repeat(int threads, std::function<void()> work)
 {
 	std::vector<std::thread> all;

@@ -1,5 +1,5 @@
 /*
- * threads-at-once THREADS STACK-BYTES [ROUNDS [cpu]]: so many threads are alive at once; each takes one mutex ten times, or ROUNDS, and
+ * threads-at-once THREADS STACK-BYTES [ROUNDS [cpu]]: this many threads are alive at once; each takes one mutex ten times, or ROUNDS, and
  * others wait for it. With `cpu` it prints how much CPU time it took in all.
  * The stacks are carved from one mapping without guard pages, for the kernel allows a process 65,530 mappings.
  */

@@ -55,7 +55,7 @@ static inline int overwritten(const unsigned char *guard)
 	return count;
 }
 
-/* A moment of a clock, so many nanoseconds from now. */
+/* A moment of a clock, this many nanoseconds from now. */
 static inline struct timespec soon(clockid_t clock, long ns)
 {
 	struct timespec time;

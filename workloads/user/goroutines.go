@@ -1,4 +1,4 @@
-// Goroutines that wait for locks of sync, and others that wait for none. Whoever has a lock sleeps, so that CPUs are free for who is woken.
+// Goroutines that wait for locks of sync, and others that wait for none. One that has a lock sleeps, so that others have a CPU.
 //
 // Runs for as long as the first argument says ("4s"), and prints in JSON for how long goroutines waited, by their own clocks.
 package main

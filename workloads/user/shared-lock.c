@@ -41,7 +41,7 @@ static struct shared {
 	sem_t semaphore;
 	/* How many are ready, and are to begin together. */
 	int ready;
-	/* What follows belongs to whoever has the lock. */
+	/* What follows belongs to the one that has the lock. */
 	pid_t last;
 	long acquisitions, moved, contended;
 	long long wait_ns, hold_ns;

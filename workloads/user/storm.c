@@ -18,7 +18,7 @@
 
 #define AT_A_TIME 16
 
-/* So many of each are run before memory is looked at for the first time: allocators and tables have their size then. */
+/* This many of each are run before memory is looked at for the first time: allocators and tables have their size then. */
 #define WARM_UP 100
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

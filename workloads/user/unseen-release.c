@@ -1,5 +1,5 @@
 /*
- * A lock that is released past the meter, by the C library's own function: whoever waits for it is not told by whom. It is held until
+ * A lock that is released past the meter, by the C library's own function: the one that waits for it is not told by whom. It is held until
  * it is waited for, each round.
  */
 #include <dlfcn.h>

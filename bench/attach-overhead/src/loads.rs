@@ -143,7 +143,7 @@ fn fight(mutex: &Mutex<u64>, stop: &AtomicBool, operations: &AtomicU64) {
     }
 }
 
-/// So many steps of something that neither memory nor the clock can slow down or speed up.
+/// This many steps of something that neither memory nor the clock can slow down or speed up.
 fn compute(mut value: u64, steps: u64) -> u64 {
     for _ in 0..steps {
         value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(13));

@@ -326,7 +326,7 @@ fn read_round(file: &File, buffer: &mut [u8]) {
     }
 }
 
-/// So many steps of something that neither memory nor the clock can slow down or speed up.
+/// This many steps of something that neither memory nor the clock can slow down or speed up.
 fn compute(steps: u64) {
     let mut value = steps;
     for _ in 0..steps {

@@ -393,7 +393,7 @@ const EMPTY_OF: [(&str, &str); 16] = [
 /// Programs that run less often are not listed with the throughput.
 const FEWEST_RUNS_A_SECOND: f64 = 100.0;
 
-/// Below so many runs in a slice a mean says nothing.
+/// Below this many runs in a slice a mean says nothing.
 const FEWEST_RUNS: u64 = 20;
 
 /// Each round times both sets of programs once, in random order.

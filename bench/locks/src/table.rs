@@ -197,5 +197,5 @@ pub fn summary(grid: &[Measured], contenders: &[Contender], cpus: usize) {
     }
 }
 
-/// Of each of ours, so many of its worst points.
+/// Of each of ours, this many of its worst points.
 const WORST_SHOWN: usize = 5;

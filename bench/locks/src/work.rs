@@ -5,10 +5,10 @@ use std::time::Instant;
 
 /// Enough that two looks at the clock do not count.
 const CALIBRATION_STEPS: u32 = 200_000;
-/// The fastest of so many is what an undisturbed CPU does.
+/// The fastest of this many is what an undisturbed CPU does.
 const CALIBRATION_TRIES: u32 = 30;
 
-/// So many steps of a chain that no CPU can shorten, nor begin before it knows `seed`; the last one's result. In a section the seed
+/// This many steps of a chain that no CPU can shorten, nor begin before it knows `seed`; the last one's result. In a section the seed
 /// is what the lock protects, and after it what the section gave: else a CPU does part of the one while it waits for the lock's
 /// cache line, and of the other while it is still in the section.
 #[inline(always)]

@@ -25,7 +25,7 @@ pub struct Row {
     pub ratio: Option<Estimate>,
 }
 
-/// With so many threads that read all the time.
+/// With this many threads that read all the time.
 pub fn measure(readers: usize, rounds: usize, random: &mut Random) -> Row {
     let lock = RawPercpuRwSem::over(RawRwSem::new());
     let done = AtomicBool::new(false);

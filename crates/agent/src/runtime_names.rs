@@ -128,9 +128,9 @@ struct Known {
     used: u64,
 }
 
-/// A container without a name is looked up again after so many rounds: its runtime may have written its files since.
+/// A container without a name is looked up again after this many rounds: its runtime may have written its files since.
 const ROUNDS_WITHOUT: u64 = 30;
-/// One that nobody asked for during so many rounds is forgotten.
+/// One that nobody asked for during this many rounds is forgotten.
 const ROUNDS_UNUSED: u64 = 360;
 
 impl KnownNames {

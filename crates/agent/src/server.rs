@@ -1,5 +1,5 @@
 //! Hands metrics out over HTTP, and lets no client use more than a little of the agent: few connections, small requests, all of it within
-//! a time limit, so many answers a second, two paths.
+//! a time limit, a limit of answers a second, two paths.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

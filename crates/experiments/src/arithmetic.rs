@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-/// So many steps, each of which needs the one before. In a register: through memory (a `black_box` at each step) they take once or
+/// This many steps, each of which needs the one before. In a register: through memory (a `black_box` at each step) they take once or
 /// twice as long.
 pub(crate) fn steps(count: u64) {
     let mut state = 1_u64;

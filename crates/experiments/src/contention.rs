@@ -18,7 +18,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// The first word of each cache line of so many bytes.
+    /// The first word of each cache line of this many bytes.
     pub const fn lines_of(bytes: usize) -> Self {
         Self { words: bytes.div_ceil(CACHE_LINE), stride: CACHE_LINE }
     }

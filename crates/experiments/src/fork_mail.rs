@@ -29,7 +29,7 @@ pub struct Plan {
     pub fsync: bool,
 }
 
-/// What was delivered with so many clients.
+/// What was delivered with this many clients.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Step {
     /// Clients that send one message after another.
@@ -72,7 +72,7 @@ impl PostOffice {
         Ok(Self { folder })
     }
 
-    /// Delivers with so many clients at once. `go_on` is asked ten times a second.
+    /// Delivers with this many clients at once. `go_on` is asked ten times a second.
     pub fn deliver(&self, plan: &Plan, clients: usize, mut go_on: impl FnMut() -> bool) -> io::Result<Step> {
         let address = self.folder.path().join("socket");
         let _ = fs::remove_file(&address);

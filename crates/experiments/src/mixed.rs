@@ -83,7 +83,7 @@ impl FromStr for Mix {
     }
 }
 
-/// What was measured with so many users.
+/// What was measured with this many users.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Step {
     /// Users at once.
@@ -149,7 +149,7 @@ impl Workshop {
         Ok(Self { folder, shared })
     }
 
-    /// So many users do so many jobs each.
+    /// This many users do this many jobs each.
     pub fn step(&self, mix: &Mix, users: usize, jobs_each: usize) -> io::Result<Step> {
         let (mut meter, uncounted) = kernel_waits::start_with_acquisitions();
         let (begin, cpu_ns) = (Instant::now(), processes::cpu_of_children_ns());

@@ -33,7 +33,7 @@ unsafe impl Send for PthreadMutex {}
 // SAFETY: as above.
 unsafe impl Sync for PthreadMutex {}
 
-// SAFETY: libc's mutex excludes; `unlock` is only called by whoever holds it, as the trait asks.
+// SAFETY: libc's mutex excludes; `unlock` is only called by the one that holds it, as the trait asks.
 unsafe impl RawMutex for PthreadMutex {
     const INIT: Self = Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
     type GuardMarker = GuardNoSend;

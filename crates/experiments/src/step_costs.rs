@@ -39,7 +39,7 @@ const LOST_NS: u64 = 100_000_000;
 /// How long after threads were made a CPU goes to sleep as it does later: until the kernel has put away what ended threads left (RCU callbacks), an
 /// idle CPU keeps its tick and is back at once; then it stops the tick first, which takes it 10 µs.
 pub const SETTLING: Duration = Duration::from_millis(80);
-/// So many wake-ups that came to nothing are enough to see that others have the CPUs.
+/// This many wake-ups that came to nothing are enough to see that others have the CPUs.
 const MOST_LOST: usize = 10;
 
 /// All of them, but for what changes from one second to the next: what the data of a lock costs where another CPU changed it (see
@@ -214,7 +214,7 @@ impl Pair {
         self.send_back();
     }
 
-    /// Whoever sleeps is back, and who comes late for it is refused.
+    /// The one that sleeps is back, and who comes late for it is refused.
     fn send_back(&self) {
         self.word.store(!MAY_SLEEP, Ordering::Release);
         futex_wake(&self.word);

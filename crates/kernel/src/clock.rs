@@ -14,7 +14,7 @@ pub fn thread_cpu_ns() -> u64 {
 
 /// When the kernel's monotonic clock, which the programs read, was 0, by the wall clock now.
 pub fn boot_unix_ns() -> u64 {
-    /// Of so many readings some are not interrupted between the clocks.
+    /// Of this many readings some are not interrupted between the clocks.
     const READINGS: usize = 20;
     let boot = || {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -76,7 +76,7 @@ impl<const N: usize> ProgramCost<N> {
         (timed, self.timed_stack_ns + programs.stack_ns().saturating_sub(slice.stack_ns))
     }
 
-    /// What so many runs of the programs cost, with the stacks taken in them: these as measured, the rest by the mean of
+    /// What this many runs of the programs cost, with the stacks taken in them: these as measured, the rest by the mean of
     /// the timed runs.
     pub fn estimate_ns(&self, programs: &impl Programs<N>, runs: &[u64; N], stack_ns: u64) -> u64 {
         let (timed, timed_stack_ns) = self.timed_so_far(programs);

@@ -73,11 +73,11 @@ impl KernelError {
         Self::new(kind, error.to_string())
     }
 
-    /// Sorts what libbpf answered while `doing` something into a kind, with the mend.
+    /// Sorts what libbpf answered while `doing` something into a kind, with how to fix it.
     pub(crate) fn from_libbpf(doing: &str, error: &libbpf_rs::Error) -> Self {
         use libbpf_rs::ErrorKind as Libbpf;
         match error.kind() {
-            // The verifier says the same when it rejects a program, whoever asks.
+            // The verifier says the same when it rejects a program, no matter who asks.
             Libbpf::PermissionDenied if !may_load_programs() => Self::not_permitted(doing),
             // The kernel answers that it does not know the function that reads its memory.
             Libbpf::InvalidInput | Libbpf::PermissionDenied

@@ -14,7 +14,7 @@ impl TimeLeft {
         Self { progress: None, steps: 0 }
     }
 
-    /// A step begins, and so many are left with it.
+    /// A step begins, and this many are left with it.
     pub fn step(&mut self, what: &str, left: usize) {
         let all = self.steps + left as u64;
         let progress = self.progress.get_or_insert_with(|| Progress::of(what, Unit::Runs, Some(all)));

@@ -224,7 +224,7 @@ fn a_running_process_is_compared_by_its_calls_and_ctrl_c_shows_what_there_is() {
         wait(&mut running, "overhead --attach");
         running.wait_with_output().unwrap()
     };
-    // On a machine that has other work not even the first round may be over when it is broken off.
+    // On a machine that has other work not even the first round may be over when it is interrupted.
     let too_early = |output: &Output| {
         output.status.signal().is_some() || text(&output.stderr).contains("before every level had run")
     };

@@ -132,8 +132,8 @@ impl Command {
 /// Rules beside those that lockmeter comes with.
 #[derive(Debug, Args)]
 pub struct RuleFileArguments {
-    /// A file of rules that name locks of programs (docs/reference/rules.md); it counts before those of /etc/lockmeter/rules.d and
-    /// lockmeter's own; of several files, the first counts first. A recording is read again with it
+    /// A file of rules that name locks of programs (docs/reference/rules.md). It counts before those of /etc/lockmeter/rules.d and
+    /// lockmeter's own; of several files, the first counts first. Its rules also apply to recordings made without them
     #[arg(long = "rules", value_name = "FILE")]
     pub rules: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `lockmeter doctor`: what this kernel and these privileges allow, and the mend for each "no".
+//! `lockmeter doctor`: what this kernel and these privileges allow, and how to fix each "no".
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use lockmeter_cli::messages::say;
 use lockmeter_render::units::counted;
 
-/// So many are named in a sentence.
+/// This many are named in a sentence.
 const NAMED: usize = 3;
 
 /// An environment is read up to here: the kernel lets a program begin with one of a few megabytes, and change it to any size.

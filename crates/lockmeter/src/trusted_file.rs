@@ -22,24 +22,24 @@ pub fn read(path: &Path, named: &str, most_bytes: usize) -> Result<String, Strin
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(cannot)?;
     let data = file.metadata().map_err(cannot)?;
     if !data.is_file() {
-        return Err(format!("is no file; name a file of {named}"));
+        return Err(format!("is not a file; name a file of {named}"));
     }
     if geteuid().is_root() {
-        is_of_root(path, &data, &format!("root reads only {named} of root"))?;
+        is_of_root(path, &data, &format!("root reads only {named} that belong to root"))?;
     }
     let mut bytes = Vec::new();
     File::take(file, most_bytes as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() > most_bytes {
-        return Err(format!("is larger than the {} KiB that {named} may have; divide it", most_bytes >> 10));
+        return Err(format!("is larger than the {} KiB that {named} may have; split it", most_bytes >> 10));
     }
-    String::from_utf8(bytes).map_err(|_| format!("is no text in UTF-8; name a file of {named}"))
+    String::from_utf8(bytes).map_err(|_| format!("is not UTF-8 text; name a file of {named}"))
 }
 
 /// The folder that this user is to write into, without links in its path, or what is wrong with it. Its last part is made if it is not there.
 pub fn folder(path: &Path) -> Result<PathBuf, String> {
     const RULE: &str = "root writes only into folders that belong to root";
-    let cannot = |error: std::io::Error| format!("cannot be used: {error}; name a folder below one that there is");
-    let (above, name) = path.parent().zip(path.file_name()).ok_or("is no folder; name one by its whole path")?;
+    let cannot = |error: std::io::Error| format!("cannot be used: {error}; name a folder whose parent exists");
+    let (above, name) = path.parent().zip(path.file_name()).ok_or("is not a folder; give a whole path")?;
     let path = fs::canonicalize(above).map_err(cannot)?.join(name);
     if geteuid().is_root() {
         are_above_roots(&path, RULE)?;
@@ -51,7 +51,7 @@ pub fn folder(path: &Path) -> Result<PathBuf, String> {
     // Nobody else can put a link there: the folder above is root's, or our own.
     let data = fs::symlink_metadata(&path).map_err(cannot)?;
     let is_ours = data.is_dir() && data.uid() == geteuid().as_raw() && data.mode() & WRITABLE == 0;
-    let what = "is no folder, belongs to another user or may be written by others";
+    let what = "is not a folder, belongs to another user or may be written by others";
     if is_ours { Ok(path) } else { Err(format!("{what}; name a folder of your own")) }
 }
 
@@ -65,7 +65,7 @@ fn is_of_root(path: &Path, opened: &Metadata, rule: &str) -> Result<(), String> 
     if (data.dev(), data.ino()) == (opened.dev(), opened.ino()) {
         Ok(())
     } else {
-        Err("was replaced while it was looked at; try again".to_owned())
+        Err("was replaced while it was checked; try again".to_owned())
     }
 }
 

@@ -108,7 +108,7 @@ fn without_root_a_program_that_cannot_be_metered_from_inside_is_said_to_be_one()
     refuses(command, NOT_ALLOWED, &["linked statically", "not from outside either", "CAP_BPF"]);
 }
 
-/// Makes sure that whoever may not meter from outside learns what to run for a program of another user.
+/// Makes sure that a user who may not meter from outside learns what to run for a program of another user.
 #[test]
 fn without_privileges_a_program_of_another_user_is_to_be_metered_by_that_user() {
     let Some(_machine) = machine("a program of another user without privileges") else { return };

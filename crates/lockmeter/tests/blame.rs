@@ -355,7 +355,7 @@ fn a_chain_of_processes_is_followed_to_its_root() {
     }
 }
 
-/// Whoever is woken and has to share its CPU waits for that one, and for no holder.
+/// A thread that is woken and has to share its CPU waits for that one, and for no holder.
 #[test]
 fn the_time_until_the_waiter_runs_is_told_apart() {
     let Some(_machine) = machine("the time until a waiter runs") else { return };

@@ -437,7 +437,7 @@ fn directories_held_by_a_slow_file_system_and_the_chain_behind_them_are_told_wit
 
 /// `mean_ns`: for how long each lock is held at a time.
 fn chain_is_told(report: &Value, mean_ns: u64) {
-    // Links of one round may lie in two drains; then a link is told by its waiter alone.
+    // Links of one round may lie in two drains; then a link is recognised by its waiter alone.
     let told = |hold: &&Value| {
         hold["chain"].as_array().map_or((0, false), |links| (links.len(), !links[links.len() - 1]["holder"].is_null()))
     };

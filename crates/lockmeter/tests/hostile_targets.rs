@@ -20,7 +20,7 @@ const NOT_EXECUTABLE: i32 = 126;
 
 /// What the workload takes its lock so often.
 const ACQUISITIONS: u64 = 200;
-/// So many children it has with `fork`.
+/// This many children it has with `fork`.
 const CHILDREN: u64 = 3;
 
 fn build(folder: &Folder, compiler: &str, flags: &[&str]) -> PathBuf {

@@ -506,7 +506,7 @@ fn what_another_user_puts_into_a_session_that_its_program_opened_is_not_used() {
     assert_eq!(fs::read(&mine).unwrap(), [0xff; 64]);
 }
 
-/// A program that runs as root whoever starts it, and says in which environment.
+/// A program that runs as root no matter who starts it, and says in which environment.
 fn setuid_program(arena: &Arena) -> PathBuf {
     let (source, program) = (arena.path("setuid.c"), arena.path("setuid"));
     let code = r#"

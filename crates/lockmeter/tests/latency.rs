@@ -268,7 +268,7 @@ fn own_times_add_up_to_less_than_the_time_that_passed() {
     assert!(number(&report["head"], "own_ns") < machine_ns, "{}", report["head"]);
 }
 
-/// Makes sure that a long run tells which lock it waited for: the work items that bury control groups meet whoever moves a
+/// Makes sure that a long run tells which lock it waited for: the work items that bury control groups meet the one that moves a
 /// process between others.
 #[test]
 fn a_long_run_says_which_lock_it_waited_for() {
@@ -320,13 +320,15 @@ fn tables_json_and_csv_of_a_recording_agree() {
     let Some(_machine) = machine("formats") else { return };
     let folder = Folder::new();
     let file = folder.file("latency.lockmeter");
-    let live = run(lockmeter(["latency", "-d", "1200ms", "--interval", "500ms", "-o", &file, "--format", "json"]));
+    let live = run(lockmeter(["latency", "-d", "2s", "--interval", "500ms", "-o", &file, "--format", "json"]));
     assert!(live.status.success(), "{}", text(&live.stderr));
     let objects: Vec<Value> =
         serde_json::Deserializer::from_slice(&live.stdout).into_iter().collect::<Result<_, _>>().unwrap();
-    assert_eq!(objects.len(), 3, "two intervals and the whole");
+    // How many intervals there are is up to a busy machine, too.
+    let (all, intervals) = objects.split_last().unwrap();
+    assert!(!intervals.is_empty(), "{all}");
     let whole = report(&[&file, "--format", "json"]);
-    assert_eq!(objects[2]["rows"], whole["rows"]);
+    assert_eq!(all["rows"], whole["rows"]);
     let csv = run(lockmeter(["report", &file, "--format", "csv"]));
     let mut reader = csv::Reader::from_reader(&csv.stdout[..]);
     let mut keys: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();

@@ -389,7 +389,7 @@ fn who_has_the_interpreter_lock_meanwhile_is_known() {
     holders_are_known(&waits_by_blocker(&recorder.wait().recording()), 4);
 }
 
-/// Fails unless the waits for the interpreter lock whose holder is known are so many times those whose holder is not.
+/// Fails unless the waits for the interpreter lock whose holder is known are this many times those whose holder is not.
 fn holders_are_known(waits: &[Value], times: u64) {
     let sum = |sources: &[&str]| {
         sum(waits, |row| named(row, ":GIL") && sources.iter().any(|it| row["blocker_source"] == *it))

@@ -120,7 +120,7 @@ fn known(folder: &Folder) -> u64 {
     said["waits"].as_u64().unwrap()
 }
 
-/// Fails unless the workload's waits, so many at least, were metered and those of the allowed tasks at most.
+/// Fails unless the workload's waits, this many at least, were metered and those of the allowed tasks at most.
 fn only_these_waited(recording: &str, allowed: &[&str], waits: u64) {
     let report = report(recording, &["--by", "task", "--own", "-n", "12"]);
     let tasks: BTreeSet<&str> = report.rows.iter().map(|row| row.task()).collect();
@@ -220,10 +220,13 @@ fn signals_that_ask_to_stop_end_a_recording_cleanly_and_it_reports() {
         recorder.signal(number);
         let ended = recorder.wait();
         assert!(ended.status.success(), "signal {number} ended it with {}:\n{}", ended.status, ended.stderr);
-        for part in ["file.f_pos_lock", "lockmeter used", "wrote "] {
+        for part in ["WAITED", "lockmeter used", "wrote "] {
             assert!(ended.stderr.contains(part), "after signal {number} the report lacks `{part}`:\n{}", ended.stderr);
         }
         assert!(!ended.stderr.contains("no end"), "after signal {number} the file has no end:\n{}", ended.stderr);
+        // Among all that a busy machine waits for, its lock may be below the rows that a table has.
+        let report = report(&ended.file, &["--lock", "file.f_pos_lock"]);
+        assert!(sum(&report.rows).0 > 0, "after signal {number}\n{}", report.shown);
     }
 }
 
@@ -247,7 +250,6 @@ fn the_first_interrupt_is_left_to_the_command_and_the_second_ends_the_recording(
     assert_eq!(ended.status.code(), Some(0), "the command ended by itself:\n{}", ended.stderr);
 }
 
-/// Regression: `mmap -- COMMAND` ignored the second Ctrl-C, and after `-d` it swallowed SIGTERM until the command had ended.
 /// Regression: Ctrl-C while the programs were loaded was forgotten, and the command started and metered to its end.
 #[test]
 fn who_is_interrupted_before_the_command_starts_starts_none() {
@@ -272,6 +274,7 @@ fn who_is_interrupted_before_the_command_starts_starts_none() {
     }
 }
 
+/// Regression: `mmap -- COMMAND` ignored the second Ctrl-C, and after `-d` it swallowed SIGTERM until the command had ended.
 #[test]
 fn mmap_of_a_command_ends_at_the_second_interrupt_and_passes_signals_on_after_its_time() {
     let Some(_machine) = machine("interrupts under mmap") else { return };
@@ -323,7 +326,7 @@ fn a_short_recording_says_what_its_programs_cost() {
     assert!(is_said, "{overhead}");
 }
 
-/// Regression: whoever metered a server for a while saw nothing until it ended, and could not end it through the recorder.
+/// Regression: the one that metered a server for a while saw nothing until it ended, and could not end it through the recorder.
 #[test]
 fn a_recording_that_is_over_before_its_command_reports_at_once_and_passes_signals_on() {
     let folder = Folder::new();
@@ -337,7 +340,7 @@ fn a_recording_that_is_over_before_its_command_reports_at_once_and_passes_signal
     assert_eq!(wait(&mut child, "the recorder").code(), Some(128 + libc::SIGTERM), "the command's own status");
 }
 
-/// Makes sure that a recording is ended and kept when whoever reads its messages goes away (`2>&1 | head -1`).
+/// Makes sure that a recording is ended and kept when the one that reads its messages goes away (`2>&1 | head -1`).
 #[test]
 fn a_recording_is_kept_when_nobody_reads_the_messages() {
     let Some(_machine) = machine("closed standard error") else { return };

@@ -26,13 +26,12 @@ fn a_recording_of_known_length_says_how_long_is_left() {
         command
     };
     let terminal = Terminal::start(&mut record("2s"), SIZE);
-    let screen = terminal.until_shown("s left; Ctrl-C ends it and reports");
-    assert!(screen.contains("metering #") || screen.contains("metering -"), "{screen}");
-    assert!(screen.contains("of 2 s, "), "{screen}");
     terminal
         .until("the line is gone", |screen| screen.contains("lockmeter: wrote") && !screen.contains("Ctrl-C ends it"));
-    let (status, _) = terminal.ended();
+    let (status, shown) = terminal.ended();
     assert!(status.success());
+    assert!(shown.contains("s left; Ctrl-C ends it and reports") && shown.contains("of 2 s, "), "{shown}");
+    assert!(shown.contains("metering #") || shown.contains("metering -"), "{shown}");
     let output = run(record("500ms"));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stderr);

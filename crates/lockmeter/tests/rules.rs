@@ -113,7 +113,7 @@ fn a_program_s_own_locks_are_taught_by_a_file() {
     assert_eq!(sets[1]["name"], "lockmeter");
     let (waited_ns, _) = waits(&report, "order book");
     the_trial_shows_what_each_rule_matches(&rules, &file, &recording, waited_ns);
-    // Whoever reads it without them is told.
+    // The one that reads it without them is told.
     let warned = |flags: &[&str]| {
         let mut report = lockmeter(["report", &recording]);
         report.args(flags);
@@ -237,15 +237,15 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
         is_refused(&written(&folder, "bad.toml", &text), &[&["bad.toml"], parts].concat());
     }
     is_refused(folder.path().join("absent.toml").to_str().unwrap(), &["absent.toml", "No such file"]);
-    is_refused(folder.path().to_str().unwrap(), &["is no file"]);
-    is_refused("/dev/zero", &["is no file"]);
+    is_refused(folder.path().to_str().unwrap(), &["is not a file"]);
+    is_refused("/dev/zero", &["is not a file"]);
     let pipe = folder.path().join("pipe.toml");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    is_refused(pipe.to_str().unwrap(), &["is no file"]);
+    is_refused(pipe.to_str().unwrap(), &["is not a file"]);
     let huge = FIVE_LINES.to_owned() + &"# more\n".repeat(64 << 10);
     is_refused(&written(&folder, "huge.toml", &huge), &["larger than the 256 KiB"]);
     fs::write(folder.path().join("binary.toml"), [0xff, 0xfe, 0, 1]).unwrap();
-    is_refused(folder.path().join("binary.toml").to_str().unwrap(), &["no text"]);
+    is_refused(folder.path().join("binary.toml").to_str().unwrap(), &["not UTF-8 text"]);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn root_reads_only_rules_of_root() {
     let open = written(&folder, "open.toml", FIVE_LINES);
     fs::set_permissions(&open, Permissions::from_mode(0o666)).unwrap();
     is_refused(&open, &["may be written by others", "chmod go-w"]);
-    // Whoever owns a folder can replace what is in it; a link does not hide that.
+    // The one that owns a folder can replace what is in it; a link does not hide that.
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
     fs::write(inner.join("rules.toml"), FIVE_LINES).unwrap();

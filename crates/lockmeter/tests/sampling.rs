@@ -18,7 +18,7 @@ use support::{Folder, machine, run_workload, say, skip, too_busy};
 const SHARE_TOLERANCE: f64 = 5.0;
 const ENOUGH_STACKS: u64 = 500;
 
-/// So many waits of one load in three seconds are several times what one per cent of CPU time pays for.
+/// This many waits of one load in three seconds are several times what one per cent of CPU time pays for.
 const ENOUGH_TO_ESTIMATE: u64 = 200_000;
 
 /// How much of its budget the time spent on stacks may be; what it can overshoot in while it adapts.
@@ -68,7 +68,7 @@ fn estimates_agree(workload: &str, lock: &str) {
         return too_busy(&test, &format!("{waits} waits"));
     }
     if stacks(&budgeted) < ENOUGH_STACKS {
-        // On some machines a stack is ten times dearer. Then the budget is to be used.
+        // On some machines a stack is ten times as expensive. Then the budget is to be used.
         let used = share_of_budget(&budgeted, said["elapsed_ns"].as_u64().unwrap());
         assert!(used >= LEAST_USE_OF_BUDGET, "{:.0} % of the budget was used\n{}", used * 100.0, shown());
         return say(&format!(
@@ -130,7 +130,7 @@ fn at_a_thousand_waits_a_second_every_stack_is_taken_that_the_budget_pays_for() 
         let percent = bystanders.percent();
         return too_busy(test, &format!("others took {percent} % of its CPU time, and the load waited {count} times"));
     }
-    // A stack on a CPU that was idle finds nothing in its caches. On some machines that makes it ten times dearer than one
+    // A stack on a CPU that was idle finds nothing in its caches. On some machines that makes it ten times as expensive than one
     // of a busy load, and a thousand a second are more than the budget: then it is to be used.
     let used = share_of_budget(&settled, settled.duration_ns);
     assert!(

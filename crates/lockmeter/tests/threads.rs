@@ -178,17 +178,23 @@ fn a_command_that_deadlocks_is_seen_to() {
 fn a_deadlock_that_ends_with_its_program_is_called_one() {
     let Some(_machine) = machine("a deadlock that ends") else { return };
     let folder = Folder::new();
+    let all_wait = |recording: &str| {
+        let output = run(lockmeter(["report", "--format", "json", recording]));
+        output.status.success() && open_waits(&serde_json::from_slice(&output.stdout).unwrap()).len() == 3
+    };
     let waiting = Waiting::start(program(&folder, "waits-for-ever", "deadlock"));
     let recorder = Recorder::start_all(&folder, "ends", &["-p", &waiting.pid()]);
-    std::thread::sleep(Duration::from_millis(500));
+    until("all that wait are seen", || all_wait(&recorder.file));
     drop(waiting);
     let outside = recorder.wait().recording();
     let inside = folder.file("started");
     let program = user_workload(folder.path(), "waits-for-ever", &[]);
-    let mut command = lockmeter(["record", "-o", &inside, "--", "timeout", "2"]);
-    command.arg(program).arg("deadlock").current_dir(folder.path()).stdin(Stdio::piped());
-    let ended = Recorder::spawn(command, inside.clone()).wait();
-    assert_eq!(ended.status.code(), Some(124), "{}", ended.stderr);
+    let mut command = lockmeter(["record", "--quiet", "-o", &inside, "--"]);
+    command.arg(program).arg("deadlock").current_dir(folder.path());
+    // Its program reads what it is given, and says when it is in its deadlock.
+    let waiting = Waiting::start(command);
+    until("all that wait are seen", || all_wait(&inside));
+    drop(waiting);
     for file in [outside, inside] {
         let report = json(lockmeter(["report", "--format", "json", &file]));
         let alarm = alarm(&report);
@@ -284,15 +290,15 @@ fn who_gives_up_is_in_no_deadlock() {
 fn waits_that_time_out_are_counted_as_such_from_inside_and_outside() {
     let Some(_machine) = machine("waits that time out") else { return };
     let folder = Folder::new();
-    let timed_out = |recording: &str| {
+    let timed_out = |recording: &str, said: &str| {
         let report = json(lockmeter(["report", "--format", "json", "--by", "lock,caller", recording]));
         let rows = report["rows"].as_array().unwrap().clone();
         let mut rows = rows.into_iter().filter(|row| row["lock"].as_str().unwrap().contains("kept_lock"));
         let row = rows.next().unwrap_or_else(|| panic!("{report:#}"));
         assert!(rows.next().is_none(), "{report:#}");
         assert_eq!((row["happened"].as_str(), row["count"].as_u64()), (Some("timed-out"), Some(4)), "{row}");
-        let waited_ns = row["total_ns"].as_u64().unwrap();
-        assert!((380_000_000..600_000_000).contains(&waited_ns), "{row}");
+        let (waited_ns, known_ns) = (row["total_ns"].as_u64().unwrap(), said.trim().parse::<u64>().unwrap());
+        assert!(known_ns >= 400_000_000 && waited_ns.abs_diff(known_ns) * 100 <= known_ns * 5, "{known_ns}: {row}");
         assert!(row["caller"][0].as_str().unwrap().contains("tries"), "{row}");
         let mut command = lockmeter(["report", recording]);
         command.env("COLUMNS", "1000");
@@ -306,14 +312,14 @@ fn waits_that_time_out_are_counted_as_such_from_inside_and_outside() {
     let file = folder.file("inside");
     let mut command = lockmeter(["record", "--user", "-o", &file, "--"]);
     command.arg(&program).stdin(Stdio::null());
-    assert!(run(command).status.success());
-    timed_out(&file);
-    let mut waiting = Command::new(&program).stdin(Stdio::piped()).spawn().unwrap();
+    let output = run(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    timed_out(&file, &text(&output.stdout));
+    let mut waiting = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let recorder = Recorder::start_all(&folder, "outside", &["--user", "-p", &waiting.id().to_string()]);
     drop(waiting.stdin.take());
     let recording = recorder.wait().recording();
-    wait(&mut waiting, "the program");
-    timed_out(&recording);
+    timed_out(&recording, &text(&waiting.wait_with_output().unwrap().stdout));
 }
 
 /// The share of the time of threads of one name that was spent so, and their time.
@@ -582,7 +588,6 @@ fn threads_that_wait_for_pythons_interpreter_lock_wait_for_a_lock() {
     assert!(asleep > threads * 0.8, "{threads} threads wait for the lock, {asleep} by the head");
 }
 
-/// Makes sure that what runs already is metered with its children, and named.
 /// Threads that wait in `waits-for-ever held`.
 const HELD: usize = 5;
 
@@ -610,7 +615,7 @@ fn top_counts_no_wait_that_goes_on_for_longer_than_its_interval() {
     let held = Waiting::start(program(&folder, "waits-for-ever", "held"));
     let shown = run(lockmeter(["top", "-p", &held.pid(), "--interval", "1s", "-d", "2500ms"]));
     let shown = text(&shown.stdout);
-    assert!(shown.matches("Still waiting: ").count() >= 3, "a table each second, and a last one: {shown}");
+    assert!(shown.matches("Still waiting: ").count() >= 2, "a table of a whole interval, and a last one: {shown}");
     assert!(!shown.contains(" tasks asleep on average"), "none of these waits ends: {shown}");
 }
 

@@ -91,6 +91,12 @@ fn time_of(screen: &str) -> String {
     title.split_whitespace().find(|word| word.split(':').count() == 3).unwrap_or_default().to_owned()
 }
 
+/// How many steps before the newest the screen is: `FROZEN −4`.
+fn steps_back(screen: &str) -> Option<usize> {
+    let (_, behind) = screen.lines().next()?.split_once("FROZEN −")?;
+    behind.split(' ').next()?.parse().ok()
+}
+
 fn clock(unix_ns: u64) -> String {
     let second = unix_ns / 1_000_000_000 % 86_400;
     format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
@@ -149,7 +155,7 @@ fn top_can_be_suspended_and_comes_back() {
     top.terminal.signal(libc::SIGCONT);
     until("the terminal is top's again", || !top.terminal.is_users());
     top.terminal.until_shown("q quit");
-    // Whoever stops it without asking may do anything with the terminal meanwhile.
+    // The one that stops it without asking may do anything with the terminal meanwhile.
     top.terminal.signal(libc::SIGSTOP);
     until("top has stopped", || top.terminal.is_stopped());
     top.terminal.set_modes_of_before();
@@ -179,7 +185,7 @@ fn what_was_seen_is_frozen_stepped_through_written_reported_and_played_with_the_
         assert!(screen.contains(part), "no {part}:\n{screen}");
     }
     let (row, time) = (row_of(&screen, CHURNED).unwrap(), time_of(&screen));
-    let later = top.terminal.until_shown("FROZEN −4");
+    let later = top.terminal.until("more steps have passed", |screen| steps_back(screen) >= Some(4));
     assert_eq!((numbers(&row_of(&later, CHURNED).unwrap()), time_of(&later)), (numbers(&row), time.clone()));
     drop(load);
 
@@ -419,7 +425,8 @@ fn recorded_with(folder: &Folder, arguments: &[&str]) -> String {
 #[test]
 fn without_a_terminal_a_recording_is_a_line_for_each_interval_with_the_numbers_of_report() {
     let folder = Folder::new();
-    let recording = recorded(&folder);
+    // Several intervals, also on a busy machine, where they are longer.
+    let recording = recorded_with(&folder, &["--threads", "3", "--rounds", "300", "--hold-ns", "2000000", "--sleep"]);
     let whole = json(lockmeter(["report", &recording, "--format", "json"]));
     let lines = json_lines(&recording);
     assert!(lines.len() > 1 && whole["intervals"] == lines.len(), "{whole}");
@@ -487,7 +494,7 @@ fn a_file_that_is_no_recording_is_not_overwritten() {
     top.quit();
 }
 
-/// Makes sure that `w` follows no link that another user laid there, whoever runs `top`.
+/// Makes sure that `w` follows no link that another user laid there, no matter who runs `top`.
 #[test]
 fn a_link_of_another_user_is_not_written_through() {
     // SAFETY: takes nothing and returns a number.
@@ -516,7 +523,7 @@ fn a_link_of_another_user_is_not_written_through() {
 #[test]
 fn home_and_end_go_to_the_ends_of_a_recording() {
     let folder = Folder::new();
-    let sleeping = ["--threads", "3", "--rounds", "100", "--hold-ns", "2000000", "--sleep"];
+    let sleeping = ["--threads", "3", "--rounds", "600", "--hold-ns", "2000000", "--sleep"];
     let recording = recorded_with(&folder, &sleeping);
     let intervals = json_lines(&recording);
     assert!(intervals.len() >= 3, "{} intervals", intervals.len());

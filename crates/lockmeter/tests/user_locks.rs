@@ -260,7 +260,7 @@ fn locks_of_cpp_are_named_by_who_made_them_not_by_what_wraps_them() {
     let rows = metered.rows("lock", &[]);
     for (lock, kind) in [
         ("heap, created at Pool::Pool() < Server::Server()", "mutex"),
-        // Regression: one call makes both, and whoever came first gave all of them its name.
+        // Regression: one call makes both, and the one that came first gave all of them its name.
         ("heap, created at Cache::Cache() < Server::Server()", "mutex"),
         ("heap, first seen at Account::deposit() < Server::serve()", "mutex"),
         // It waits for a condition, but for a lock all the same.
@@ -322,7 +322,7 @@ fn rare_holds(folder: &Path, program: &Path, seed: u64) -> (Value, [Value; 2], u
 /// Regression: of 9 holds of 233 ms in all, one was seen, or hundreds were made up, as the draw of which holds are timed had it; and
 /// all were charged to the function above, to which the release of a tail call returns.
 ///
-/// `LOCKMETER_SEEDS` (`make test-hold-estimates`) has it run so many programs, and compares how often the truth is within the printed
+/// `LOCKMETER_SEEDS` (`make test-hold-estimates`) has it run this many programs, and compares how often the truth is within the printed
 /// interval.
 #[test]
 fn rare_long_holds_of_a_lock_taken_very_often_are_all_there_and_the_others_as_long_as_the_report_says() {
@@ -368,7 +368,7 @@ fn rare_long_holds_of_a_lock_taken_very_often_are_all_there_and_the_others_as_lo
     assert!(widest_percent <= 10.0, "± {widest_percent:.1} %");
 }
 
-/// Regression: a release in a tail call was charged to the function above: whoever waited was blocked by `work`.
+/// Regression: a release in a tail call was charged to the function above: the one that waited was blocked by `work`.
 #[test]
 fn who_releases_a_lock_in_a_tail_call_is_the_blocker() {
     let folder = tempfile::tempdir().unwrap();

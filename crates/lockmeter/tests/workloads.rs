@@ -217,7 +217,7 @@ impl Expectation {
     }
 
     fn caller_difference(&self, by_caller: &Report) -> Option<String> {
-        // Where stacks are dear the budget is used up at times; what waits then has a row of its own, without a stack.
+        // Where stacks are expensive the budget is used up at times; what waits then has a row of its own, without a stack.
         let Some(row) = self.main(by_caller, |row| row.stacks > 0) else {
             return Some(format!("no stack of a wait for {}\n{}", self.lock.join(" or "), by_caller.shown));
         };
@@ -233,7 +233,7 @@ impl Expectation {
         let sleep_ns: u64 = about.iter().map(|row| row.sleep_ns).sum();
         let sleeps = sleep_ns * 100 >= total_ns * SLEEPS_PERCENT && sleep_ns > 0;
         let Some(row) = self.main(by_blocker, |row| row.blocker_source.as_deref() == Some("releaser")) else {
-            // Where stacks are dear, the few that would tell may be among those that the budget leaves out.
+            // Where stacks are expensive, the few that would tell may be among those that the budget leaves out.
             let lost = by_blocker.rows.iter().any(|row| {
                 self.is_about(row) && row.blocker_source.as_deref() == Some("stack-lost") && row.sleep_ns * 2 > sleep_ns
             });

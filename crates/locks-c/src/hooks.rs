@@ -31,7 +31,7 @@ pub enum lm_mode_t {
     LM_WRITE,
 }
 
-/// A contended acquisition, as a hook is told of it.
+/// A contended acquisition, as a hook gets it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct lm_wait_t {

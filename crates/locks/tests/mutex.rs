@@ -43,7 +43,7 @@ fn a_timed_lock_gives_up_in_time_and_leaves_no_trace() {
     assert!(!mutex.is_locked());
 }
 
-/// Whoever tries to lock it right after a fair unlock finds that the waiter had it first, or that it is kept for the waiter, however long
+/// Who tries to lock it right after a fair unlock finds that the waiter had it first, or that it is kept for the waiter, however long
 /// that takes to get a CPU.
 #[test]
 fn a_fair_unlock_hands_over_to_a_sleeping_waiter() {

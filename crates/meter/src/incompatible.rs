@@ -238,7 +238,7 @@ fn segments(file: &impl ReadAt, at: u64, count: u64) -> impl Iterator<Item = (u6
     })
 }
 
-/// A number of so many bytes.
+/// A number of this many bytes.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);

@@ -148,7 +148,7 @@ impl MeasuredCaller {
 pub enum Threads {
     /// As many call from there only, for each caller.
     OfTheirOwn(Vec<usize>),
-    /// So many call from everywhere.
+    /// This many call from everywhere.
     ForAll(usize),
 }
 
@@ -231,7 +231,7 @@ impl Workers {
     }
 }
 
-/// What a lock's callers do, with so many threads on so many CPUs. `None` if there are not several.
+/// What a lock's callers do, with this many threads on this many CPUs. `None` if there are not several.
 pub fn by_caller(callers: &[MeasuredCaller], workers: Workers) -> Option<ByCaller> {
     let threads = workers.threads;
     if callers.len() < 2 {
@@ -411,7 +411,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What so many threads did elsewhere, all of them together.
+    /// What this many threads did elsewhere, all of them together.
     fn think_ns(&self, callers: &[MeasuredCaller], threads: usize) -> f64 {
         let busy_ns: f64 = callers.iter().map(|caller| as_f64(caller.busy_ns())).sum();
         (number(threads) * as_f64(self.duration_ns) - busy_ns).max(0.0)

@@ -29,7 +29,7 @@ impl Combined {
         Self { terms, threads }
     }
 
-    /// Cycles a nanosecond with 0, 1, … so many threads.
+    /// Cycles a nanosecond with 0, 1, … this many threads.
     pub(crate) fn rates_per_ns(&self, think_ns: f64) -> Vec<f64> {
         let delay = delay_terms(think_ns, self.threads);
         let whole = match &self.terms {

@@ -74,7 +74,7 @@ impl Network {
         other
     }
 
-    /// The network with one of its locks split into so many, each taken equally often.
+    /// The network with one of its locks split into this many, each taken equally often.
     pub fn with_shards(&self, station: usize, shards: u32) -> Self {
         let mut other = self.clone();
         if station < other.stations.len() && shards > 1 {
@@ -86,7 +86,7 @@ impl Network {
     }
 }
 
-/// What a network does with so many threads.
+/// What a network does with this many threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     /// Cycles a second.

@@ -1,7 +1,7 @@
 //! One lock and the CPUs that its threads run on: exact for any number of threads, also for more than there are CPUs.
 //!
 //! The lock is one station of a chain whose state is how many threads are at it; everything else that threads do is the other, at
-//! the rate at which so many threads do it (Norton's theorem for closed networks: K. Chandy, U. Herzog and L. Woo, "Parametric
+//! the rate at which this many threads do it (Norton's theorem for closed networks: K. Chandy, U. Herzog and L. Woo, "Parametric
 //! analysis of queuing networks", IBM J. Res. Dev. 1975). CPUs enter as what they do to the rates: the holder and those who
 //! compute need one each, a waiter that sleeps none, a waiter that spins burns one.
 
@@ -27,7 +27,7 @@ pub struct Load {
     pub residence_ns: f64,
 }
 
-/// Cycles a second with so many threads on so many CPUs, the given lock being the one that is waited for.
+/// Cycles a second with this many threads on this many CPUs, the given lock being the one that is waited for.
 pub fn per_second(network: &Network, station: usize, threads: usize, cpus: usize, waiters: Waiters) -> f64 {
     solve(network, station, threads, cpus, waiters).per_second
 }
@@ -76,7 +76,7 @@ pub(crate) fn solve_beside(lock: &Station, elsewhere: &[f64], cpus: usize, waite
     Load { per_second: per_ns * SECOND_NS, residence_ns: if per_ns > 0.0 { present / per_ns } else { 0.0 } }
 }
 
-/// What so many threads elsewhere do where a CPU each is not to be had: as much as threads on all CPUs that are left. The holder keeps
+/// What this many threads elsewhere do where a CPU each is not to be had: as much as threads on all CPUs that are left. The holder keeps
 /// its own, also where that is the only one.
 fn rate_on_ns(elsewhere: &[f64], threads: usize, cpus: usize, holders: usize) -> f64 {
     elsewhere[threads.min(cpus.saturating_sub(holders))]

@@ -115,7 +115,7 @@ pub struct Observed {
     pub mean_wait_ns: f64,
 }
 
-/// Lets so many threads on so many CPUs take so many steps in all, after a tenth as many that are not counted. Who computes runs in
+/// Lets this many threads on this many CPUs take this many steps in all, after a tenth as many that are not counted. Who computes runs in
 /// turn; who holds a lock takes the CPU of one who computes; who waits needs none.
 pub fn run(scene: &Scene, threads: usize, cpus: usize, steps: u64, random: &mut Random) -> Observed {
     let per_cycle: f64 = scene.visits.iter().map(|visit| visit.per_cycle).sum();

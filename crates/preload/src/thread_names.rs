@@ -57,6 +57,6 @@ unsafe fn name_at<'a>(name: *const c_char) -> &'a [u8] {
     const LONGEST: usize = 15;
     // SAFETY: no byte behind the NUL is read, nor any behind the longest.
     let length = (0..LONGEST).take_while(|at| unsafe { *name.add(*at) } != 0).count();
-    // SAFETY: so many were just read.
+    // SAFETY: this many were just read.
     unsafe { core::slice::from_raw_parts(name.cast(), length) }
 }

@@ -278,7 +278,7 @@ impl fmt::Display for DiffError {
         match self {
             Self::GroupingDiffers { before, after } => {
                 let (before, after) = (list(before), list(after));
-                write!(f, "the reports are grouped by {before} and by {after}; group both by the same")
+                write!(f, "the reports are grouped by {before} and by {after}; group both the same way")
             }
             Self::ByInstance => {
                 f.write_str("single locks (addresses) are not the same in two recordings; group by lock instead")

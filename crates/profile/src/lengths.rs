@@ -21,7 +21,7 @@ struct Timed {
 pub struct Lengths(BTreeMap<Bucket, Timed>);
 
 impl Lengths {
-    /// Adds holds of one bucket, each of which was drawn in place of so many others as well.
+    /// Adds holds of one bucket, each of which was drawn in place of this many others as well.
     pub fn add(&mut self, bucket: Bucket, count: u64, total_ns: u64, others: u64) {
         let sum = self.0.entry(bucket).or_default();
         sum.count = sum.count.saturating_add(count);
@@ -31,7 +31,7 @@ impl Lengths {
         sum.squares += count as f64 * others as f64 * (others as f64 + 1.0);
     }
 
-    /// Adds what holds of one bucket stand for, of which no more is known than that: so many others, as long together, and the sum of each
+    /// Adds what holds of one bucket stand for, of which only this is known: this many others, as long together, and the sum of each
     /// one's number of others × (that number + 1).
     pub fn add_others(&mut self, bucket: Bucket, others: u64, others_ns: u64, squares: u64) {
         let sum = self.0.entry(bucket).or_default();
@@ -64,7 +64,7 @@ impl Lengths {
         })
     }
 
-    /// The variance of the time that so many others took together, given these, in square nanoseconds: how far what
+    /// The variance of the time that this many others took together, given these, in square nanoseconds: how far what
     /// [`of_others`](Self::of_others) gives may be from the truth. Each of these was drawn with the chance of one in what it stands for
     /// and itself (Horvitz and Thompson), and the sum is scaled to the number that is known.
     ///
@@ -86,7 +86,7 @@ impl Lengths {
         squares.sum::<f64>() * scale * scale
     }
 
-    /// So many others that were as long as those that these stand for: buckets, with counts that add up to `others`, and times. Of no
+    /// This many others that were as long as those that these stand for: buckets, with counts that add up to `others`, and times. Of no
     /// length at all if nothing is known.
     pub fn of_others(&self, others: u64) -> Vec<(Bucket, u64, u64)> {
         let all: u128 = self.drawn().map(|(_, timed)| u128::from(timed.others)).sum();

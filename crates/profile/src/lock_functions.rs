@@ -2,7 +2,7 @@
 //!
 //! The innermost frames of a wait's stack are the metering itself, then the lock's slow and fast path, then perhaps a
 //! function that only wraps the lock. How many frames that makes differs between kernels and with what the compiler
-//! inlined, so they are told by name, and only in an unbroken run from the innermost frame.
+//! inlined, so they are recognised by name, and only in an unbroken run from the innermost frame.
 //!
 //! What may be stripped depends on how the stack begins. A spinlock is taken *by* the scheduler and *by* the slow paths of
 //! sleeping locks: under `_raw_spin_lock`, `__schedule` or `rwsem_wake` are callers, not lock functions. In the stack of

@@ -132,7 +132,7 @@ named_enum! {
 }
 
 impl Loss {
-    /// What so many of them mean for the report, for people: begins with a noun, to stand behind the number.
+    /// What this many of them mean for the report, for people: begins with a noun, to stand behind the number.
     pub fn meaning(self, count: u64) -> String {
         let (one, many, rest) = self.words();
         format!("{}{rest}", if count == 1 { one } else { many })
@@ -156,7 +156,7 @@ impl Loss {
             Self::NoTaskStorage => ("wait", "waits", " not counted (the kernel gave no memory for the task)"),
             Self::CachesFull => ("lock", "locks", " left unnamed (slab cache table full)"),
             Self::ProgramRecursion => {
-                ("event", "events", " during another of lockmeter's programs in the kernel: not counted")
+                ("event", "events", " while another of lockmeter's eBPF programs ran: not counted")
             }
             Self::Unfinished => ("wait", "waits", " still going on at the end: not counted"),
             Self::DamagedInterval => ("damaged interval", "damaged intervals", " skipped"),
@@ -218,8 +218,8 @@ impl Loss {
             Self::UserIncompatible => (
                 "program",
                 "programs",
-                " not metered from inside: linked with a sanitizer's shared runtime, valgrind, or of another architecture or C library, which \
-                 the preloaded library would disturb; no holds of it, and waits only where lockmeter may look from outside",
+                " that the preloaded library would disturb, not metered from inside: linked with a sanitizer's shared runtime, run \
+                 under valgrind, or of another architecture or C library; no holds of it, and waits only where lockmeter may look from outside",
             ),
             Self::FileReadInPart => (
                 "file",
@@ -283,12 +283,12 @@ impl Loss {
             Self::RunSamplesLost => (
                 "sample",
                 "samples",
-                " of what CPUs ran dropped (ring buffer full): the error of the spinning is larger",
+                " of what CPUs ran dropped (ring buffer full): the printed error (±) of spinning is larger",
             ),
             Self::CpusNotSampled => (
                 "recording",
                 "recordings",
-                " without samples of what CPUs ran, which the kernel refused: spinning of programs that is not counted is not seen",
+                " without samples of what CPUs ran (the kernel refused them): programs' spinning is shown only where it is counted",
             ),
             Self::UserSpinUndivided => (
                 "wait",

@@ -160,7 +160,7 @@ pub struct SampledSpin {
 }
 
 impl SampledSpin {
-    /// Where all samples hit, or hardly any, they seem to have no error: as if so many more had hit, and as many missed.
+    /// Where all samples hit, or hardly any, they seem to have no error: as if this many more had hit, and as many missed.
     const MORE_SAMPLES: f64 = 2.0;
 
     /// Adds what others met.

@@ -98,7 +98,7 @@ pub struct Rule {
     pub value: Option<u64>,
     /// Nothing but the C library stands further in.
     pub direct: bool,
-    /// Nothing stands further in but so many functions without names, of the same file, and the C library.
+    /// Nothing stands further in but this many functions without names, of the same file, and the C library.
     pub nameless: Option<usize>,
     /// Threads in these files are looked at in any call, not only in futex calls.
     pub any_call: bool,

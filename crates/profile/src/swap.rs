@@ -38,7 +38,7 @@ impl Swap {
         (self as u8) < Self::LeftShared as u8
     }
 
-    /// In words, to stand behind the number: what so many locks became, or why they were left alone.
+    /// In words, to stand behind the number: what this many locks became, or why they were left alone.
     pub const fn meaning(self, count: u64) -> &'static str {
         match self {
             Self::Mutex if count == 1 => "mutex to lockmeter's mutex",
@@ -53,7 +53,7 @@ impl Swap {
             Self::LeftRobust => "robust",
             Self::LeftInheriting => "priority-inheriting",
             Self::LeftProtecting => "with a priority ceiling",
-            Self::LeftNotChosen => "not asked for",
+            Self::LeftNotChosen => "not matched by --lock",
             Self::LeftInUse => "used by code that the preloaded library does not see",
             Self::LeftNoRoom => "because the table of swapped locks is full",
         }

@@ -567,7 +567,7 @@ fn confined(command: &[OsString]) -> Option<String> {
     let name = program.display();
     Some(format!(
         "{confinement} confines {name}: if that keeps lockmeter's library from it, the report counts it as not metered; \
-         `{}` lifts it",
+         `{}` lifts the confinement",
         confinement.how_to_lift()
     ))
 }

@@ -414,7 +414,7 @@ pub(crate) const fn context(known: Option<Context>) -> &'static str {
     }
 }
 
-/// Whoever holds a lock neither spins nor sleeps for it.
+/// The one that holds a lock neither spins nor sleeps for it.
 const fn of_waits<'a>(row: &Row, duration_ns: u64) -> Cell<'a> {
     match row.happened {
         Happened::Hold | Happened::ContendedHold | Happened::Failed => Cell::Missing,
@@ -452,7 +452,7 @@ fn share<'a>(row: &'a Row, whole: &Whole) -> Cell<'a> {
     Cell::Millionths(ratio(row.value.total_ns, MILLION, whole.waits.total_ns))
 }
 
-/// Less than one part in so many of the waited time is not worth a column.
+/// Less than one part in this many of the waited time is not worth a column.
 const SMALLEST_RUN_DELAY: u64 = 20;
 
 fn has_run_delay(row: &Row) -> bool {

@@ -222,7 +222,7 @@ fn turns(threads: &ThreadsReport) -> impl Iterator<Item = &SleepRow> {
     threads.sleeps.iter().filter(|row| row.at_rest && row.state.is_lock())
 }
 
-/// Waits for a lock that count as rest. Those who take turns at one source of work wait so, but whoever needs a lock that is held by a reader
+/// Waits for a lock that count as rest. Who takes turns at one source of work waits so, but who needs a lock that is held by a reader
 /// does as well, and nothing tells one from the other for sure.
 fn waits_at_rest(threads: &ThreadsReport) -> Option<String> {
     let ns = turns_ns(threads);

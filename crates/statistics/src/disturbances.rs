@@ -14,7 +14,7 @@ const TOLERATED_SHARE: f64 = 0.10;
 pub struct Patience {
     /// Tries of one run.
     pub tries: u32,
-    /// So many repetitions are free: beyond, there are never more of them than other runs.
+    /// This many repetitions are free: beyond, there are never more of them than other runs.
     pub free: u32,
 }
 
@@ -55,7 +55,7 @@ impl Disturbances {
         result
     }
 
-    /// As [`avoid`](Self::avoid); what fails is not tried again, whoever was busy.
+    /// As [`avoid`](Self::avoid); what fails is not tried again, no matter who was busy.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ mod tests {
         Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap()
     }
 
-    /// Makes sure that another process's work is seen and ends in so many tries: on an idle or on a busy machine.
+    /// Makes sure that another process's work is seen and ends in this many tries: on an idle or on a busy machine.
     #[test]
     fn a_run_beside_busy_processes_is_repeated_and_kept_in_the_end() {
         let _alone = alone();

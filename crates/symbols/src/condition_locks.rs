@@ -1,6 +1,6 @@
-//! Locks that are made of a condition variable: whoever waits for the condition waits for a lock, and is not idle.
+//! Locks that are made of a condition variable: the one that waits for the condition waits for a lock, and is not idle.
 //!
-//! They are told by a rule, by the shape of the name of the function that waits (`SharedMutex::lock`), or by the variable: CPython's
+//! They are recognised by a rule, by the shape of the name of the function that waits (`SharedMutex::lock`), or by the variable: CPython's
 //! interpreter lock (the GIL) lies in `_PyRuntime`, also in interpreters that are installed without the names of their inner functions.
 
 use lockmeter_profile::lock_functions::{is_called_like_a_lock, is_user_lock_function, is_user_machinery, own_name};

@@ -88,7 +88,7 @@ impl DebugLink {
 fn checksum(file: &TargetFile) -> io::Result<u32> {
     let most = if file.is_only_ours() { MOST_CHECKED_BYTES } else { MOST_CHECKED_BYTES_OF_OTHERS };
     if file.metadata().len() > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the debug file is longer than is read"));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the debug file is larger than lockmeter reads"));
     }
     let (mut checksum, mut buffer, mut at) = (crc32fast::Hasher::new(), vec![0; 1 << 20], 0);
     while at < most {

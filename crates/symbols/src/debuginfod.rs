@@ -183,7 +183,7 @@ fn check_own(folder: &Path) -> io::Result<()> {
     if is_private && are_folders_only_ours(&folder.join("file")) {
         return Ok(());
     }
-    let sentence = format!("{} is not for this user alone; remove it, or set its mode to 0700", folder.display());
+    let sentence = format!("other users may use {}; remove it, or set its mode to 0700", folder.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, sentence))
 }
 

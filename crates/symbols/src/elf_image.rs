@@ -4,7 +4,7 @@
 //! larger than lockmeter reads, the needed sections are copied into sealed memory, as a small ELF file of their own: other
 //! offsets, so that sections that overlap in the file do not in the copy. Sizes, names and symbols in it are bounded, whatever
 //! the file says. Debugging information and debug links are not copied: no bound on their size bounds what reading them costs. A file
-//! with a debug link is copied as well, whoever owns it: the library that reads symbols would follow the link by itself.
+//! with a debug link is copied as well, no matter who owns it: the library that reads symbols would follow the link by itself.
 
 use std::fs::File;
 use std::io;
@@ -101,7 +101,7 @@ impl ElfImage {
         Self::of(file, (headers, sections), is_copy)
     }
 
-    /// A copy of the symbols of a file, whoever owns it.
+    /// A copy of the symbols of a file, no matter who owns it.
     pub(crate) fn copy_of_symbols(file: &TargetFile) -> io::Result<Self> {
         let headers = Headers::read(file)?;
         let sections = headers.sections_of(ElfPart::Symbols);

@@ -288,7 +288,9 @@ impl<'a> Scores<'a> {
                 }
                 for (at, candidate) in self.candidates.iter().enumerate() {
                     if candidate.inner.iter().any(|inner| inner == name) {
-                        note(at, weight::EMBEDDED_PARAMETER, &|| format!("{function}() takes the {name} in it"));
+                        note(at, weight::EMBEDDED_PARAMETER, &|| {
+                            format!("{function}() takes a {name}, which is a part of it")
+                        });
                     }
                 }
                 let far = if HUBS.contains(&name) { weight::ONE_POINTER_FROM_HUB } else { weight::ONE_POINTER_AWAY };

@@ -124,7 +124,7 @@ impl GoNames {
     }
 }
 
-/// A number of so many bytes, little end first.
+/// A number of this many bytes, little end first.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(N)?)?;
     Some(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))

@@ -52,7 +52,7 @@ const SAVED_ADDRESS: usize = 8;
 const SAVED_FRAME_POINTER: [usize; 2] = [12, 13];
 const G_WORDS: usize = 14;
 
-/// Records that are followed at one root, and at each root once so many were followed in a look: they stand for the others.
+/// Records that are followed at one root, and at each root once this many were followed in a look: they stand for the others.
 const MOST_RECORDS: usize = 512;
 const FEW_RECORDS: usize = 16;
 const MANY_RECORDS: usize = 2048;

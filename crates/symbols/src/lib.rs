@@ -8,7 +8,7 @@
 //! [`UserNames`] names the functions and static locks of programs, and [`UserWait`] tells from the functions on a stack what
 //! kind of lock a program waited for.
 //!
-//! This crate loads no BPF program; whoever can read kernel memory hands in a [`KernelMemory`]. How names are found, in
+//! This crate loads no BPF program; the one that can read kernel memory hands in a [`KernelMemory`]. How names are found, in
 //! plain words: `docs/how-it-works/naming.md`.
 
 mod btf;

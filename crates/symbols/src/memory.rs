@@ -17,7 +17,7 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// Reads kernel memory. Whoever can run a BPF program implements it; tests read recorded bytes.
+/// Reads kernel memory. The one that can run a BPF program implements it; tests read recorded bytes.
 pub trait KernelMemory {
     /// Fills `into` with the bytes at `address`, all of them or none.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable>;

@@ -38,7 +38,7 @@ impl ProcessMemory {
         String::from_utf8(bytes).ok()
     }
 
-    /// Up to its NUL, which must stand among the first so many bytes, or soon after.
+    /// Up to its NUL, which must stand among the first this many bytes, or soon after.
     pub(crate) fn string(&self, address: u64, longest: usize) -> Option<String> {
         const PIECE: usize = 64;
         let mut bytes = Vec::new();

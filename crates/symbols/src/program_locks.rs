@@ -1,4 +1,4 @@
-//! Locks that known programs build for themselves, of whatever the kernel offers to sleep in: told by the function that waits.
+//! Locks that known programs build for themselves, of whatever the kernel offers to sleep in: recognised by the function that waits.
 
 use lockmeter_profile::rules::{Is, Rule, RuleId, installed};
 use lockmeter_profile::{Frame, Kind, Lock, Mode};

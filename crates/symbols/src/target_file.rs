@@ -143,7 +143,7 @@ impl TargetFile {
         self.file.read_at(bytes, at)
     }
 
-    /// The first bytes of the file, at most so many.
+    /// The first bytes of the file, at most this many.
     pub fn head(&self, most: u64) -> io::Result<Vec<u8>> {
         let mut head = Vec::new();
         (&self.file).take(most).read_to_end(&mut head)?;

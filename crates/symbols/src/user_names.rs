@@ -135,7 +135,7 @@ impl fmt::Display for NoVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSymbol => f.write_str("the file has no symbol there"),
-            Self::Replaced => f.write_str("another build took the file's place"),
+            Self::Replaced => f.write_str("the file was replaced by another build"),
             Self::Stripped { debug_package } => {
                 f.write_str("the file is stripped; install its debug symbols ")?;
                 match debug_package {

@@ -1,4 +1,4 @@
-//! Semaphores that hand out work, or tell that a thread has ended: whoever waits for one is idle, and waits for no lock.
+//! Semaphores that hand out work, or tell that a thread has ended: the one that waits for one is idle, and waits for no lock.
 
 use lockmeter_profile::rules::{Is, installed, is_of_c_library};
 use lockmeter_profile::{Frame, Kind};

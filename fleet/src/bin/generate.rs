@@ -59,7 +59,7 @@ struct FleetArguments {
     /// On 3 % of the hosts, this lock is waited for four times as often
     #[arg(long, value_name = "LOCK")]
     regression: Option<String>,
-    /// Or on every host of which there is one in so many
+    /// Or on every host of which there is one in this many
     #[arg(long, value_name = "N", default_value_t = 33, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
     /// Since this hour

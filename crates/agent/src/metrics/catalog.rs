@@ -90,7 +90,7 @@ catalog! {
     Interrupts = Counter, "lockmeter_interrupts_total", "", ["kind", "name"],
         "Runs of interrupt handlers, softirqs, tasklets, timers and work items.";
     InterruptTime = Counter, "lockmeter_interrupt_seconds_total", "seconds", ["kind", "name"],
-        "Time of these runs, without what they called that has a series of its own.";
+        "Time of these runs, without the functions they called that have a series of their own.";
     Cpus = Gauge, "lockmeter_cpus", "", [], "CPUs that are online.";
     AgentInfo = Gauge, "lockmeter_agent_info", "", ["version", "kernel"], "Always 1; the labels say what runs.";
     AgentCpu = Counter, "lockmeter_agent_cpu_seconds_total", "seconds", ["part"],
@@ -115,9 +115,9 @@ catalog! {
     AgentRecordings = Counter, "lockmeter_agent_recordings_total", "", ["trigger", "result"],
         "Recordings that triggers asked for: written, suppressed, or failed.";
     AgentRecorderKept = Gauge, "lockmeter_agent_recorder_kept_seconds", "seconds", [],
-        "The time before now of which the flight recorder has all detail.";
+        "How far back the flight recorder has all detail.";
     AgentRecorderBytes = Gauge, "lockmeter_agent_recorder_memory_bytes", "bytes", [],
-        "Memory that this detail takes; a part of the process' memory.";
+        "Memory that this detail takes, out of the process's memory.";
     AgentReloads = Counter, "lockmeter_agent_reloads_total", "", ["result"],
         "Reloads of the configuration, by result.";
     AgentRequests = Counter, "lockmeter_agent_http_requests_total", "", ["result"],

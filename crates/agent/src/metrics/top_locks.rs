@@ -21,7 +21,7 @@ struct Slot<S> {
     shown: bool,
 }
 
-/// Sums by key, for at most so many keys.
+/// Sums by key, for at most this many keys.
 pub struct Top<K, S> {
     most: usize,
     slots: HashMap<K, Slot<S>>,

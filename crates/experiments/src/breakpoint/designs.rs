@@ -161,7 +161,7 @@ impl Cpu {
 }
 
 impl<L: Locking + Default> Slots<L> {
-    /// Nothing taken on any of so many CPUs.
+    /// Nothing taken on any of this many CPUs.
     pub fn new(cpus: usize) -> Self {
         let cpus = (0..cpus).map(|_| Cpu::default()).collect();
         Self { locking: L::default(), cpus, violations: AtomicU32::new(0) }

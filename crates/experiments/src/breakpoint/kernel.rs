@@ -187,7 +187,7 @@ extern "C" fn sleep_until_done(argument: *mut c_void) -> *mut c_void {
 
 fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
     let no_timeout = ptr::null::<libc::timespec>();
-    // SAFETY: a word that lives across the call, and no time limit. Whoever waits looks at the word again.
+    // SAFETY: a word that lives across the call, and no time limit. The one that waits looks at the word again.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, no_timeout) };
 }
 

@@ -65,7 +65,7 @@ pub struct Plan {
     pub settling: Duration,
 }
 
-/// What was measured with so many threads.
+/// What was measured with this many threads.
 #[derive(Debug, Clone, Serialize)]
 pub struct Point {
     /// Threads at once.

@@ -24,7 +24,7 @@ use threads::{GuardedTree, Tree};
 /// A reader-writer lock that is only ever written under.
 pub struct AllWriters<R>(R);
 
-// SAFETY: whoever holds a reader-writer lock exclusively holds it alone.
+// SAFETY: the one that holds a reader-writer lock exclusively holds it alone.
 unsafe impl<R: RawRwLock> RawMutex for AllWriters<R> {
     const INIT: Self = Self(R::INIT);
     type GuardMarker = R::GuardMarker;
@@ -138,7 +138,7 @@ struct Run {
     switches_per_message: f64,
 }
 
-/// One lock with so many processes or threads.
+/// One lock with this many processes or threads.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Processes or threads that deliver at once.

@@ -1,4 +1,4 @@
-//! Real processes: so many masters fork a child for each message, and the lock lies in a mapping that all of them share.
+//! Real processes: masters fork a child for each message, and the lock lies in a mapping that all of them share.
 //!
 //! As the kernel does it: the fork links the child's mappings, in the process that forks, and the exit unlinks them, in the one that
 //! ends. So half of those who take the lock live for one message.
@@ -120,7 +120,7 @@ impl Tree {
 }
 
 fn read(all: &[UnsafeCell<Link>], at: u32) -> Link {
-    // SAFETY: whoever is here holds the lock; without exclusion, which the race is to notice, a link is some process's all the same.
+    // SAFETY: the one that is here holds the lock; without exclusion, which the race is to notice, a link is some process's all the same.
     unsafe { all[at as usize].get().read() }
 }
 

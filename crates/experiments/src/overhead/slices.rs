@@ -10,7 +10,7 @@ use super::{Cost, Costs, Level, Missing, Verdict};
 /// After a switch, until its own disturbance is over: attaching sends an interrupt to every CPU.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// A target that did nothing in so many rounds from the first on has nothing to do.
+/// A target that did nothing in this many rounds from the first on has nothing to do.
 const IDLE_ROUNDS: usize = 10;
 
 /// Something whose level can be switched while the target runs.
@@ -104,7 +104,7 @@ struct Slice {
     rate: f64,
 }
 
-/// Progress during one slice. `None` if it was broken off, or nothing could be read.
+/// Progress during one slice. `None` if it was interrupted, or nothing could be read.
 fn slice(
     length: Duration,
     progress: &mut Progress,

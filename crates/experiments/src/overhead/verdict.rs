@@ -25,7 +25,7 @@ pub enum Verdict {
         /// The limit, as a share.
         limit: f64,
     },
-    /// The interval holds the limit: about so many more rounds would tell.
+    /// The interval holds the limit: about this many more rounds would tell.
     Undecided {
         /// The limit, as a share.
         limit: f64,

@@ -57,7 +57,7 @@ impl World<'_> {
         self.run_next(cpu);
     }
 
-    /// Whether whoever runs here has run long enough, and is not about to leave anyway.
+    /// Whether the one that runs here has run long enough, and is not about to leave anyway.
     fn had_its_slice(&self, cpu: usize) -> bool {
         let leaves = self.cpus[cpu].current.is_some_and(|current| self.threads[current].step == Step::Sleep);
         !leaves && self.now_ns - self.cpus[cpu].picked_at_ns >= self.simulation.costs.slice_ns * SHORTEST_SHARE
@@ -78,7 +78,7 @@ impl World<'_> {
         self.occupy(next, self.simulation.costs.switch_ns / 2.0 + left_ns, step);
     }
 
-    /// The kernel looks whether whoever runs here has run long enough.
+    /// The kernel looks whether the one that runs here has run long enough.
     pub(super) fn tick(&mut self, cpu: usize) {
         self.push(self.simulation.costs.slice_ns, Event::Tick { cpu });
         if let Some(current) = self.cpus[cpu].current

@@ -1,6 +1,6 @@
 //! The same locks, step by step: a discrete-event simulation of what a mutex's word, its waiters and the kernel's CPUs do.
 //!
-//! A queueing network gives handing over one price. A lock that whoever comes first may take has none: a woken thread arrives
+//! A queueing network gives handing over one price. A lock that the one that comes first may take has none: a woken thread arrives
 //! tens of microseconds after the lock was free, and by then the thread that woke it has taken it again. What that costs
 //! follows from who is where when, so it is played through: glibc's mutex, whose waiters sleep at once (`sleeping.rs`), and
 //! lockmeter's, whose waiters spin in a queue before they sleep (`spinning.rs`), on CPUs that threads take turns on (`cpus.rs`).
@@ -19,7 +19,7 @@ use lockmeter_predict::network::SECOND_NS;
 use lockmeter_statistics::Random;
 use serde::Serialize;
 
-/// What a thread does again and again: it computes for a while and takes the lock, so many times.
+/// What a thread does again and again: it computes for a while and takes the lock, this many times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cycle {
     /// Each acquisition: what is computed before it, and how long it holds the lock with its data at hand.
@@ -78,7 +78,7 @@ pub fn shortest_sleep_first(mut wakes: Vec<Wake>) -> Vec<Wake> {
 /// Which lock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Lock {
-    /// glibc's `pthread_mutex`: its waiters sleep at once, and whoever comes first takes it.
+    /// glibc's `pthread_mutex`: its waiters sleep at once, and the one that comes first takes it.
     SleepsAtOnce,
     /// lockmeter's `Mutex`: its waiters watch the lock, then spin in a queue, the first of them on the lock, and sleep when that takes long.
     SpinsFirst(SpinTimes),
@@ -125,7 +125,7 @@ pub struct Simulation<'a> {
     pub cpus: usize,
 }
 
-/// Plays so many acquisitions, after a tenth as many that do not count.
+/// Plays this many acquisitions, after a tenth as many that do not count.
 pub fn run(simulation: Simulation<'_>, acquisitions: u64, random: &mut Random) -> Outcome {
     if simulation.threads == 0 || simulation.cycle.acquisitions.is_empty() {
         return Outcome { per_second: 0.0, moved: 0.0, slept: 0.0 };

@@ -1,5 +1,5 @@
 //! glibc's mutex: 0 is free, 1 is held, 2 is held and somebody may sleep. A waiter sets 2 and sleeps; a holder that finds 2 when
-//! it sets 0 wakes one; whoever comes first takes it (`nptl/lowlevellock.c`, `sysdeps/nptl/lowlevellock.h`).
+//! it sets 0 wakes one; the one that comes first takes it (`nptl/lowlevellock.c`, `sysdeps/nptl/lowlevellock.h`).
 
 use super::{Step, World};
 

@@ -34,7 +34,7 @@ static __always_inline __u64 store_stack(const __u64 *frames, __u32 depth, struc
 	return 0;
 }
 
-/* Takes the kernel stack of whoever runs here; 0 if it was not to be had. */
+/* Takes the kernel stack of the one that runs here; 0 if it was not to be had. */
 static __always_inline __u64 take_stack(void *ctx, struct cpu_state *cpu, struct buffer *buffer)
 {
 	__u64 begin, spent, hash = 0;

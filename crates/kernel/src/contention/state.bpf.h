@@ -85,7 +85,7 @@ struct class_entry {
 	__u32 unused;
 };
 
-/* Whoever did something on a CPU last: mostly it does so again. */
+/* The one that did something on a CPU last: mostly it does so again. */
 struct known_who {
 	__u64 cgroups; /* where a task keeps which groups it is in */
 	__u32 generation;
@@ -93,12 +93,12 @@ struct known_who {
 	struct who who;
 };
 
-/* Holds of which a CPU times one of so many. */
+/* Holds of which a CPU times one of this many. */
 struct hold_group {
 	__u64 since_ns;
 	__u32 timed;  /* since then */
 	__u32 one_in; /* 0 and 1: all */
-	__u32 to_go;  /* so many are not timed, then one is */
+	__u32 to_go;  /* this many are not timed, then one is */
 	__u32 unused;
 };
 
@@ -175,7 +175,7 @@ struct sleep_wait {
 	__u32 switches;
 	__u32 unused;
 	struct who who;
-	/* Whoever woke the waiter last; only where holds are metered. */
+	/* The one that woke the waiter last; only where holds are metered. */
 	__u32 releaser_tid;
 	__u32 releaser_tgid;
 	char releaser_comm[COMM_LENGTH];

@@ -23,7 +23,7 @@
 #define STACKS 896
 #define STACK_DEPTH 48
 
-/* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
+/* Slots looked at before a table counts as full. Every table has this many more, so that no search wraps around. */
 #define PROBES 12
 
 /* How the blocker is known, as the recorder sees it; the loader refines "woken" by the functions on the stack. */

@@ -38,7 +38,7 @@ use waits::Waits;
 /// Half full tables are drained early.
 const DRAIN_AT_FILL: f64 = 0.5;
 
-/// The budget of a machine with more CPUs is that of one with so many: all stacks are unwound by one thread, which takes
+/// The budget of a machine with more CPUs is that of one with this many: all stacks are unwound by one thread, which takes
 /// several times as long for it as copying does.
 const MOST_CPUS_OF_STACKS: u32 = 4;
 
@@ -83,7 +83,7 @@ pub(crate) struct FutexWaits {
 }
 
 impl FutexWaits {
-    /// Waits whose records come through the maps `records` and `buffers`, of so many CPUs.
+    /// Waits whose records come through the maps `records` and `buffers`, of this many CPUs.
     pub(crate) fn new(
         options: FutexOptions,
         known: KnownPrograms,

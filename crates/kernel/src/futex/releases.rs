@@ -156,7 +156,7 @@ impl<By, Lock: Clone> Releases<By, Lock> {
         }
     }
 
-    /// What each releaser had of a wait for this lock. What is left was nobody's: the releaser did not run yet. Whoever released the lock
+    /// What each releaser had of a wait for this lock. The rest was nobody's: the releaser did not run yet. The one that released the lock
     /// first after the wait's end had it then.
     pub(super) fn divide(&self, lock: LockAddress, begin_ns: u64, end_ns: u64) -> Vec<Part<By, Lock>> {
         let mut parts = Vec::new();

@@ -19,7 +19,7 @@
 #define TOTALS 2048
 #define FOLDED 512
 
-/* Slots looked at before a table counts as full. Every table has so many more, so that no search wraps around. */
+/* Slots looked at before a table counts as full. Every table has this many more, so that no search wraps around. */
 #define PROBES 12
 
 /* Losses, counted per buffer. */

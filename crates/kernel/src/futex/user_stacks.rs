@@ -1,4 +1,4 @@
-//! What the stack of a program's thread tells of its sleep, whoever took it: the source of waits, or a look at all threads.
+//! What the stack of a program's thread tells of its sleep, no matter who took it: the source of waits, or a look at all threads.
 
 use lockmeter_profile::{Frame, Kind, Lock};
 use lockmeter_symbols::{UserWait, lock_in_variable};
@@ -31,7 +31,7 @@ pub struct FutexCallKey {
 }
 
 impl FutexCallKey {
-    /// Locks are told by small numbers and by what is no thread's id: other values make no difference.
+    /// Locks are recognised by small numbers and by what is no thread's id: other values make no difference.
     pub fn of(operation: u32, expected: u64) -> Self {
         let told_by = expected.trailing_zeros() == 31 || expected == 0xffff_ffff;
         Self { operation, expected: if told_by { expected } else { expected.min(3) } }

@@ -30,7 +30,7 @@ use crate::threads::skeleton::types::{begin_record, copied_stack, end_record, sl
 const WAKER_FUTEX: u32 = 1;
 const WAKER_EXIT: u32 = 2;
 
-/// Its functions stand within so many frames of a wait's inner end: behind those of the C library that it calls.
+/// Its functions stand within this many frames of a wait's inner end: behind those of the C library that it calls.
 const NEAREST_FRAMES: usize = 6;
 
 /// Whether the preloaded library meters the wait whose stack this is, or too little of the stack is known to say that it does not.
@@ -51,7 +51,7 @@ const MOST_WORDS: usize = 1 << 16;
 /// Stacks remembered with their names, over all processes.
 const MOST_SITES: usize = 1 << 15;
 
-/// At a release, so many of the last waits that have ended are looked at for those that timed out.
+/// At a release, this many of the last waits that have ended are looked at for those that timed out.
 const LAST_ENDED: usize = 64;
 
 /// What a stack weighs that belongs to no sampled wait: it counts only where there is no other.

@@ -12,7 +12,7 @@
 
 #define RUNNER_OF(key) ((__u32)((key) >> 56))
 
-/* A high-resolution timer runs on the level of whoever looks for expired ones: the timer interrupt or its own softirq. */
+/* A high-resolution timer runs on the level of the one that looks for expired ones: the timer interrupt or its own softirq. */
 static __always_inline __u32 level_of(__u32 runner, const struct run_cpu *cpu, __u32 depth)
 {
 	const struct run *outer;

@@ -12,7 +12,7 @@
 #define RUNNERS 160
 #define LONG_RUNS 128
 
-/* Slots looked at before a table counts as full. It has so many more, so that no search wraps around. */
+/* Slots looked at before a table counts as full. It has this many more, so that no search wraps around. */
 #define PROBES 12
 
 /* Powers of two of nanoseconds; the last holds all that is longer than 9 minutes. */

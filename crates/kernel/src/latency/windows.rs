@@ -30,7 +30,7 @@ const SWITCH_NS: u64 = 1_000_000;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 /// How often to look whether what is timed all the time still may be, and how often where it takes less than a part of its budget: a look
-/// at a machine at rest would be dearer than what it looks at.
+/// at a machine at rest would be more expensive than what it looks at.
 const LOOK: Duration = Duration::from_millis(100);
 const CALM_LOOK: Duration = Duration::from_secs(1);
 const CALM_PART: u64 = 8;
@@ -41,7 +41,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// A window shorter than that would mostly be its edges.
 const SHORTEST: Duration = Duration::from_millis(4);
 
-/// However dear a window was, the next is not farther away than this.
+/// However expensive a window was, the next is not farther away than this.
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// How long a run that has begun in a window may take to end in it.

@@ -1,6 +1,6 @@
 //! Whether a thread was in a loop that waits: told from the code about its next instruction.
 //!
-//! Whoever spins on x86-64 is to execute `pause`, and nobody else does: it tells the processor that this is a loop which waits for another
+//! Threads that spin on x86-64 execute `pause`, and others do not: it tells the processor that this is a loop which waits for another
 //! thread. So a jump back over a `pause` is the end of such a loop.
 
 use std::ops::Range;
@@ -10,7 +10,7 @@ const NEXT: usize = 48;
 
 const PAUSE: [u8; 2] = [0xf3, 0x90];
 
-/// The jump back stands within so many bytes behind the `pause`: enough for a look at a word, a try, and a count.
+/// The jump back stands within this many bytes behind the `pause`: enough for a look at a word, a try, and a count.
 const LONGEST_LOOP: usize = 40;
 
 /// Whether the next instruction of this copy of code, as `copy_code` makes it, lies in a loop with a `pause`.

@@ -11,7 +11,7 @@ use crate::cost::online_cpus;
 /// Samples in a second of all CPUs together: each costs some microseconds in the one thread that reads them.
 const MOST_A_SECOND: u64 = 3_200;
 
-/// Has a program run so many times a second on each CPU that runs threads, or less often where there are many CPUs.
+/// Has a program run this many times a second on each CPU that runs threads, or less often where there are many CPUs.
 pub fn sample_cpus(program: &ProgramMut<'_>, a_second: u32) -> io::Result<Vec<Link>> {
     let cpus = u64::from(online_cpus());
     let period_ns = (1_000_000_000 / u64::from(a_second.max(1))).max(cpus * 1_000_000_000 / MOST_A_SECOND);

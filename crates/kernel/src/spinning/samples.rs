@@ -27,7 +27,7 @@ const ENOUGH_SAMPLES: u64 = 10;
 /// Sites remembered; beyond, all are forgotten.
 const MOST_SITES: usize = 1 << 12;
 
-/// The functions of the preloaded library stand within so many frames of where a thread spins.
+/// The functions of the preloaded library stand within this many frames of where a thread spins.
 const NEAREST_FRAMES: usize = 6;
 
 /// No address of a program is larger.
@@ -222,7 +222,7 @@ impl Strata {
         Self { own, others }
     }
 
-    /// The CPU time that so many samples of a task stand for, and its variance: a binomial share of a known whole.
+    /// The CPU time that this many samples of a task stand for, and its variance: a binomial share of a known whole.
     fn estimate(&self, task: TaskId, hits: u64) -> (u64, f64) {
         let Stratum { running_ns, samples } = self.own.get(&task).copied().unwrap_or(self.others);
         let (running_ns, samples) = (running_ns as f64, samples.max(1) as f64);

@@ -9,7 +9,7 @@
 
 #include "copied_stack.h"
 
-/* Of the program's code, from so many bytes before the instruction that is next. */
+/* Of the program's code, from this many bytes before the instruction that is next. */
 #define CODE_BYTES 96
 #define CODE_BEFORE 48
 

@@ -1,6 +1,6 @@
 //! `lockmeter-lab bench all`: every experiment, one after another, each in a process of its own, and one report.
 //!
-//! What an experiment measured is a file. One that is there is not measured again, so a run that was broken off goes on where it
+//! What an experiment measured is a file. One that is there is not measured again, so a run that was interrupted goes on where it
 //! was.
 
 use std::ffi::OsString;

@@ -23,7 +23,7 @@ use crate::arguments::bench::{BreakpointArguments, Part};
 use crate::running_command::Scratch;
 use crate::time_left::TimeLeft;
 
-/// So many threads for each core: the first is where a lock is contended, the second where its holders are often not running.
+/// This many threads for each core: the first is where a lock is contended, the second where its holders are often not running.
 const THREADS_PER_CORE: [usize; 2] = [2, 32];
 
 /// A metered run lasts so long at least, so that its start does not count.

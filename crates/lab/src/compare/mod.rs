@@ -24,7 +24,7 @@ use outcome::{Better, Comparison, Measured, Runs};
 
 /// How often segments of ended processes are emptied while a run lasts.
 const TICK: Duration = Duration::from_secs(1);
-/// A run that takes so many times as long as the longest before it is taken to hang.
+/// A run that takes this many times as long as the longest before it is taken to hang.
 const HANGS_AFTER_RUNS: u32 = 10;
 /// None hangs before this: a machine may be busy for a while.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
@@ -72,7 +72,7 @@ struct Variant {
     source: UserSource,
     swaps: Swaps,
     samples: Vec<f64>,
-    /// So many runs are in `swaps`.
+    /// This many runs are in `swaps`.
     all_runs: u64,
     /// How long the run that hung was waited for: there are no more.
     hung_after: Option<Duration>,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What is used is judged over so many intervals, up to a minute and at least one: a burst is no reason to meter less.
+/// What is used is judged over this many intervals, up to a minute and at least one: a burst is no reason to meter less.
 const INTERVALS: u32 = 6;
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 /// After this long within half of each budget, a detail is metered again. Starting costs half a second of CPU time.

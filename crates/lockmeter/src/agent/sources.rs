@@ -49,7 +49,7 @@ impl Details {
 /// meter is read by the hour.
 pub const STACKS: StackBudget = StackBudget::Share { ppm: 100 };
 
-/// Spinning is estimated from so many samples of each CPU. The clock that takes them wakes idle CPUs, too.
+/// Spinning is estimated from this many samples of each CPU. The clock that takes them wakes idle CPUs, too.
 const SAMPLES_A_SECOND: u32 = 11;
 
 /// All threads are looked at every other second, and at the end of each interval: at each tick that would cost a quarter of the agent's budget on a

@@ -170,12 +170,12 @@ pub enum Mode {
 pub enum Action {
     Quit,
     Freeze,
-    /// So many steps into the past, or back.
+    /// This many steps into the past, or back.
     Back(u64),
     Forward(u64),
     Oldest,
     Newest,
-    /// So many rows down, or up.
+    /// This many rows down, or up.
     Move(i32),
     MovePage(i32),
     Deselect,

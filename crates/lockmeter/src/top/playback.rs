@@ -42,7 +42,7 @@ impl Playback {
         is_due
     }
 
-    /// Reads so many intervals, and stays at the last of them.
+    /// Reads this many intervals, and stays at the last of them.
     pub fn step(&mut self, state: &mut State, steps: u64) {
         for _ in 0..steps {
             state.at = None;

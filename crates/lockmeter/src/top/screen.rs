@@ -6,6 +6,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use lockmeter_cli::output;
 use lockmeter_render::Colour;
+use ratatui_core::backend::Backend;
 use ratatui_core::layout::Rect;
 use ratatui_core::terminal::{Terminal, TerminalOptions, Viewport};
 use ratatui_termion::TermionBackend;
@@ -18,6 +19,10 @@ use super::canvas::{Canvas, Palette};
 /// The alternate screen, empty and without a cursor; buttons and the wheel of the mouse, by xterm's modes 1000 and 1006.
 const OWN_SCREEN: &str = "\x1b[?1049h\x1b[2J\x1b[?25l\x1b[?1000h\x1b[?1006h";
 const USERS_SCREEN: &str = "\x1b[?1006l\x1b[?1000l\x1b[?25h\x1b[?1049l";
+
+/// Around what one frame changes: terminals that know this (mode 2026, synchronized output) show it at once, not piece by piece.
+const FRAME_BEGINS: &[u8] = b"\x1b[?2026h";
+const FRAME_ENDS: &[u8] = b"\x1b[?2026l";
 
 /// The modes to go back to, while the terminal is ours.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -61,9 +66,14 @@ impl Screen {
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Canvas<'_>)) -> io::Result<()> {
-        let palette = self.palette;
-        self.terminal.draw(|frame| draw(&mut Canvas::new(frame.buffer_mut(), palette)))?;
-        Ok(())
+        self.terminal.autoresize()?;
+        // Nothing is on its way to the terminal while this runs, which may panic.
+        draw(&mut Canvas::new(self.terminal.get_frame().buffer_mut(), self.palette));
+        self.terminal.backend_mut().write_all(FRAME_BEGINS)?;
+        self.terminal.flush()?;
+        self.terminal.swap_buffers();
+        self.terminal.backend_mut().write_all(FRAME_ENDS)?;
+        Backend::flush(self.terminal.backend_mut())
     }
 
     pub fn width(&self) -> io::Result<u16> {
@@ -77,7 +87,7 @@ impl Screen {
         self.resume()
     }
 
-    /// Takes the terminal again after whoever had it meanwhile.
+    /// Takes the terminal again after the one that had it meanwhile.
     pub fn resume(&mut self) -> io::Result<()> {
         take()?;
         self.terminal = nothing_drawn()?;
@@ -116,7 +126,7 @@ fn take() -> io::Result<()> {
     out.flush()
 }
 
-/// Once, whoever calls first. Nothing is left to do where the terminal is gone.
+/// Once, no matter who calls first. Nothing is left to do where the terminal is gone.
 fn give_back() {
     let Some(before) = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let mut out = io::stdout();

@@ -74,6 +74,12 @@ impl Agent {
         self.said.lock().unwrap().iter().any(|line| line.contains(part))
     }
 
+    /// The ends of its sentences that begin so, in order.
+    pub fn said_after(&self, begin: &str) -> Vec<String> {
+        let said = self.said.lock().unwrap();
+        said.iter().filter_map(|line| Some(line.split_once(begin)?.1.to_owned())).collect()
+    }
+
     pub fn end(mut self) -> Option<i32> {
         signal(self.child.id(), libc::SIGTERM);
         wait(&mut self.child, "lockmeter agent").code()

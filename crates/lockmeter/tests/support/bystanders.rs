@@ -1,7 +1,7 @@
 //! How much of the machine's CPU time went to others than the test and what it started.
 //!
 //! Contention for a spinlock needs its workers on CPUs at the same time. A load that does not get them contends little, on
-//! other locks and in bursts, whoever meters it.
+//! other locks and in bursts, no matter who meters it.
 
 use std::fs;
 

@@ -65,7 +65,7 @@ pub fn send_to_self(times: u32) {
     }
 }
 
-/// Has a work item run on every CPU, so many times, and waits for all of them: the kernel's own way to bring its memory
+/// Has a work item run on every CPU, this many times, and waits for all of them: the kernel's own way to bring its memory
 /// statistics up to date. Returns how many ran.
 pub fn refresh_statistics(times: u64) -> u64 {
     for _ in 0..times {

@@ -82,12 +82,17 @@ impl Terminal {
         let (mut screen, into) = (ours.try_clone().unwrap(), Arc::clone(&shown));
         let reader = thread::spawn(move || {
             let mut bytes = [0; 8192];
+            // What came and is not shown yet.
+            let mut held = Vec::new();
             // An error says that nobody has the other end any more.
             while let Ok(read @ 1..) = screen.read(&mut bytes) {
+                held.extend_from_slice(&bytes[..read]);
                 let mut shown = into.lock().unwrap();
-                shown.parser.process(&bytes[..read]);
                 shown.bytes.extend_from_slice(&bytes[..read]);
+                let whole = held.drain(..length_of_whole_frames(&held)).collect::<Vec<_>>();
+                shown.parser.process(&whole);
             }
+            into.lock().unwrap().parser.process(&held);
         });
         Self { child, ours, theirs: Some(theirs), reader: Some(reader), modes_before, shown }
     }
@@ -205,6 +210,17 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// How much of what a terminal is sent it shows: of a frame (mode 2026, synchronized output) nothing before it is whole.
+fn length_of_whole_frames(sent: &[u8]) -> usize {
+    const BEGIN: &[u8] = b"\x1b[?2026h";
+    const END: &[u8] = b"\x1b[?2026l";
+    let last = |sequence: &[u8]| sent.windows(sequence.len()).rposition(|bytes| bytes == sequence);
+    match last(BEGIN) {
+        Some(begin) if last(END).is_none_or(|end| end < begin) => begin,
+        _ => sent.len(),
     }
 }
 

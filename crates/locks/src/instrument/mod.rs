@@ -35,7 +35,7 @@ pub enum Mode {
     Write,
 }
 
-/// A contended acquisition, as a hook is told of it.
+/// A contended acquisition, as a hook gets it.
 #[derive(Debug, Clone, Copy)]
 pub struct Contended {
     /// The lock's address.

@@ -13,7 +13,7 @@ pub(super) struct Guarded {
     number: std::cell::UnsafeCell<u32>,
 }
 
-// SAFETY: whoever uses the number says by `unsafe` that a lock lets it.
+// SAFETY: the one that uses the number says by `unsafe` that a lock lets it.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}

@@ -106,7 +106,7 @@ fn two_writers_and_a_reader_come_through_under_every_other_policy() {
     come_through::<ReadersOwn>();
 }
 
-/// Whoever sleeps leaves its mark, which keeps others out of the free lock: also one that has given up since.
+/// The one that sleeps leaves its mark, which keeps others out of the free lock: also one that has given up since.
 #[test]
 fn a_free_lock_that_keeps_threads_out_lets_one_in_though_all_who_slept_have_given_up() {
     check_three(|| {

@@ -1,4 +1,4 @@
-//! Models of the queue of spinners: a turn is as exclusive as a lock, whoever leaves the queue meanwhile.
+//! Models of the queue of spinners: a turn is as exclusive as a lock, no matter who leaves the queue meanwhile.
 
 use super::{Arc, Guarded, all, check};
 use crate::spin_queue::SpinQueue;

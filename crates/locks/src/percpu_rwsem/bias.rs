@@ -43,7 +43,7 @@ const DRAINING: u32 = 4;
 /// One reader; the bits from here up are the count, as a number that may be negative.
 const READER: u32 = 8;
 
-/// The bias begins after so many reads of the central lock with no write in between: about when they have cost as much more
+/// The bias begins after this many reads of the central lock with no write in between: about when they have cost as much more
 /// than counting, 0.03 µs each between two threads, as ending the bias will cost, some 30 µs where other threads run. So
 /// whenever the next write comes, the bias has at worst doubled the price, and where every hundredth access writes it hardly
 /// ever begins (after 256 reads it did after every thirteenth write).

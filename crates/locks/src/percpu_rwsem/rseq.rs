@@ -46,7 +46,7 @@ fn constant_offset() -> isize {
 
 // Of `struct rseq`, and of the instruction that marks an abort handler as one.
 const CPU_ID: usize = 4;
-/// Two bytes before `cpu_id` lies the upper half of `cpu_id_start`, which is 0 because no kernel numbers so many CPUs. So four
+/// Two bytes before `cpu_id` lies the upper half of `cpu_id_start`, which is 0 because no kernel numbers this many CPUs. So four
 /// bytes from here read as the CPU's number times 65536, which is how far its counter lies from CPU 0's.
 const CPU_ID_SHIFTED: usize = CPU_ID - 2;
 const _: () = assert!(AREA_SHIFT == 16, "the area of a CPU is found by reading its number shifted");

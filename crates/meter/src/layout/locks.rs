@@ -49,7 +49,7 @@ pub struct LockEntry {
     pub writer: AtomicU64,
     /// When that was.
     pub writer_at: AtomicU64,
-    /// The thread that held it last, if that hold is watched. Whoever has the lock next looks whether it is another.
+    /// The thread that held it last, if that hold is watched. The one that has the lock next looks whether it is another.
     pub watched: AtomicU32,
     /// The call that made it, as the writer numbers them; 0: not known.
     pub maker: AtomicU32,

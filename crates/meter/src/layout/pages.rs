@@ -45,7 +45,7 @@ pub struct SessionHead {
     pub reserved: AtomicU32,
     /// Raised by the recorder when there are more pages to take.
     pub refills: AtomicU32,
-    /// Of [`Recycled`] runs so many were on offer when the recorder last looked, or offered more.
+    /// Of [`Recycled`] runs this many were on offer when the recorder last looked, or offered more.
     pub offered: AtomicU32,
     /// What programs write lies in another cache line.
     pub spare: [u32; 10],

@@ -40,9 +40,9 @@ pub struct HeldLock {
 /// How many holds of a group of locks a thread times.
 #[repr(C)]
 pub struct Cell {
-    /// One of so many is timed: a power of two.
+    /// One of this many is timed: a power of two.
     pub stride: AtomicU32,
-    /// So many were timed since the thread last looked.
+    /// This many were timed since the thread last looked.
     pub timed: AtomicU32,
 }
 
@@ -69,7 +69,7 @@ pub struct Thread {
     pub waiting: [AtomicU64; 2],
     /// Of the sequence that draws which holds are timed.
     pub random: AtomicU32,
-    /// So many more are timed before the thread looks how many it times.
+    /// This many more are timed before the thread looks how many it times.
     pub until_look: AtomicU32,
     /// When it last looked, in ticks.
     pub looked_at: AtomicU64,
@@ -85,7 +85,7 @@ pub struct Thread {
     /// Waits of the thread's for a condition that timed out one after the other, until somebody signals it: from when to when, in ticks;
     /// the condition's place, from 1; and the site.
     pub timed_out: [AtomicU64; 4],
-    /// By group of locks: so many more holds that are not timed end before one is timed.
+    /// By group of locks: this many more holds that are not timed end before one is timed.
     pub until_timed: [AtomicU32; CELLS],
     /// By group of locks.
     pub cells: [Cell; CELLS],

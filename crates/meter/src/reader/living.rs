@@ -47,7 +47,7 @@ pub(super) struct HeldFiles {
     count: usize,
 }
 
-/// So many are: more would take descriptors that others need.
+/// This many are: more would take descriptors that others need.
 const MOST_HELD_PROGRAMS: usize = 64;
 const MOST_HELD_LIBRARIES: usize = 192;
 

@@ -185,7 +185,7 @@ pub(super) struct Reserve {
     begun_at_drain: u32,
 }
 
-/// So many processes begin between two drains at most, as far as the recorder can keep up: those that have ended give their pages back in
+/// This many processes begin between two drains at most, as far as the recorder can keep up: those that have ended give their pages back in
 /// one. They have a run each, so this is 8 MB.
 const MOST_BEGUN: u32 = 128;
 
@@ -213,7 +213,7 @@ impl Reserve {
         self.recycled.extend(runs);
     }
 
-    /// Whether so many processes began since the last drain that their pages should be taken back now.
+    /// Whether this many processes began since the last drain that their pages should be taken back now.
     pub(super) fn wants_drain(&self) -> bool {
         self.begun.wrapping_sub(self.begun_at_drain) >= MOST_BEGUN
     }

@@ -10,7 +10,7 @@ const SHORTEST_EVENT_NS: u64 = 1;
 /// wait and a hold are two events.
 const COUNTED_TIMES: u64 = 4;
 
-/// A thread's holds overlap: so many can be timed at once. Waits do, too, in signal handlers.
+/// A thread's holds overlap: this many can be timed at once. Waits do, too, in signal handlers.
 const OVERLAPPING: u64 = HELD as u64 + 1;
 
 /// The clocks of writer and reader may differ, and the session began before its reader.

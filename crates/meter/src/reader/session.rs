@@ -88,7 +88,7 @@ impl Session {
         Self::create_timing(level, TIMED_HOLDS)
     }
 
-    /// As [`create`](Self::create), where a thread times about so many holds for a second of its CPU time (0: all of them) and
+    /// As [`create`](Self::create), where a thread times about this many holds for a second of its CPU time (0: all of them) and
     /// counts the others.
     pub fn create_timing(level: Level, timed_holds: u32) -> Result<Self, SessionError> {
         let (parents, mut refused) = parents();
@@ -172,7 +172,7 @@ impl Session {
         })
     }
 
-    /// Has the threads of such a process time about so many holds for a second of CPU time each (0: all of them) from soon on.
+    /// Has the threads of such a process time about this many holds for a second of CPU time each (0: all of them) from soon on.
     pub fn time_holds(pid: u32, timed_holds: u32) -> Result<(), SessionError> {
         in_segment_of(pid, |_, memory, (page, _)| {
             memory.put_u32(page, offset_of!(Process, timed_holds), timed_holds)?;

@@ -33,7 +33,7 @@ use crate::writer::monotonic_ns;
 const UNMETERED_CAUSES: [Loss; UNMETERED] =
     [Loss::UserChildUnmetered, Loss::UserIncompatible, Loss::UserNotPreloaded, Loss::UserOwnEnvironment];
 
-/// What is kept of all segments together, a few tens of bytes each: only a program that makes its numbers up has so many samples.
+/// What is kept of all segments together, a few tens of bytes each: only a program that makes its numbers up has this many samples.
 const MOST_KEPT: usize = 4 << 20;
 
 /// How long an ended command's children get to write their last word.

@@ -4,7 +4,7 @@
 //! The kernel tells nobody but a parent of stops, so the states of processes are looked at. Only time between two looks that both
 //! found the process stopped counts as a stop: what is left out of a wait was never a wait.
 //!
-//! Whoever looks also sees when a process has recorded something in a library for the first time.
+//! The one that looks also sees when a process has recorded something in a library for the first time.
 
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};

@@ -9,7 +9,7 @@ use lockmeter_profile::{Bucket, Lengths};
 use super::segment::Delta;
 use crate::layout::{Meta, blocked, happened};
 
-/// So many timed holds of this reading are enough to go by; with fewer, all since the begin are asked.
+/// This many timed holds of this reading are enough to go by; with fewer, all since the begin are asked.
 const ENOUGH_TIMED: u64 = 64;
 
 /// As a power of two: a timed hold stands for no more than this.

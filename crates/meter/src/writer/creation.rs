@@ -123,7 +123,7 @@ pub(super) fn made(address: usize, registers: Registers) -> u32 {
     let first = home(returns_to);
     let call = &CALL[first];
     let (last, stride) = (call.last.load(Relaxed), call.stride.load(Relaxed));
-    // Whoever makes an array makes the next one of it.
+    // The one that makes an array makes the next one of it.
     let continues = stride != 0 && (last & ADDRESS) as usize + stride == address;
     if !continues || call.returns_to.load(Acquire) != returns_to {
         return made_by_itself(address, first, registers);

@@ -23,7 +23,7 @@ pub type Environment = *const *const c_char;
 
 const PRELOADED: &[u8] = b"LD_PRELOAD=";
 
-/// So many variables can be passed on without ours. More are passed on as they are: the stack is the only place to copy them
+/// This many variables can be passed on without ours. More are passed on as they are: the stack is the only place to copy them
 /// to, for a child of `vfork` shares its parent's memory.
 const VARIABLES: usize = 1024;
 /// With the null pointer behind them.

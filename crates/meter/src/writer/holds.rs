@@ -475,7 +475,7 @@ pub fn count_untimed(wanted: Wanted, site: u64) {
     let Some(mine) = thread::mine() else { return count_without_table(wanted) };
     let thread = mine.thread;
     if let Some(counted) = release_cache::find(thread, wanted.lock, wanted.mode, site) {
-        // First, so that whoever sees the other change below sees this.
+        // First, so that the one that sees the other change below sees this.
         samples::count_untimed(counted);
     } else if let Some(segment) = segment::current() {
         match search(segment, thread, wanted, site) {

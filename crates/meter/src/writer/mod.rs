@@ -112,7 +112,7 @@ pub fn forbid_clock(so: bool) {
     thread::stop_clock(so);
 }
 
-/// The process is about to limit its address space to so many bytes, of which it is to have most for itself.
+/// The process is about to limit its address space to this many bytes, of which it is to have most for itself.
 pub fn addresses_limited(bytes: u64) {
     pages::leave_addresses_to_program(bytes);
 }

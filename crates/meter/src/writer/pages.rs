@@ -116,7 +116,7 @@ pub(super) fn leave_addresses_to_program(limit: u64) {
     IS_LEAVING.store(false, Release);
 }
 
-/// Where so many bytes are best mapped, if nothing else is there: a group has one page table then, and a run of pages is mapped together.
+/// Where this many bytes are best mapped, if nothing else is there: a group has one page table then, and a run of pages is mapped together.
 fn wanted_base(bytes: usize) -> usize {
     let own = (&raw const BASE).addr();
     own.saturating_sub(BELOW_LIBRARIES + bytes) / (GROUP * PAGE) * (GROUP * PAGE)

@@ -96,7 +96,7 @@ impl Span {
         Self { base: address, inverse: 1, shift: 0, count: 1 }
     }
 
-    /// So many addresses, so far apart.
+    /// This many addresses, this far apart.
     fn of(base: usize, stride: usize, count: u32) -> Self {
         let shift = stride.trailing_zeros();
         let odd = stride >> shift;

@@ -23,7 +23,7 @@ static WANTED_SINCE: AtomicU64 = AtomicU64::new(0);
 /// So long the recorder may take to begin. Where it does not, it is gone, and nobody reads what is recorded.
 const LATEST_BEGIN_NS: u64 = 50_000_000;
 
-/// So many have passed in each hold of twice [`TICK_NS`], and in none that is shorter than that.
+/// This many have passed in each hold of twice [`TICK_NS`], and in none that is shorter than that.
 const OF_LONG_HOLD: u32 = 2;
 
 /// A hold so long is a long one, whether or not ticks came.

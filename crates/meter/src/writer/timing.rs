@@ -12,14 +12,14 @@ use crate::layout::{CELLS, Cell, Thread};
 
 /// Timed holds between two looks at the rate: so long a burst is always timed.
 const LOOK: u32 = 1024;
-/// A thread that seldom runs may time so many holds of the clock's second as one that always does of its fifth.
+/// A thread that seldom runs may time this many holds of the clock's second as one that always does of its fifth.
 const OF_CLOCK: u64 = 5;
 const PER_MILLE: u64 = 1000;
-/// One of so many at least is timed.
+/// One of this many at least is timed.
 const MAX_STRIDE: u32 = 4096;
 /// A stride grows by no more than this at a time, so that one burst does not end the timing of a group.
 const MAX_GROWTH: u32 = 8;
-/// Of the timed holds of a group that has others, one of so many is watched: that writes to a line that all users of the lock
+/// Of the timed holds of a group that has others, one of this many is watched: that writes to a line that all users of the lock
 /// share.
 const WATCHED_OF_TIMED: u32 = 64;
 /// The upper bits of the product are the group.
@@ -103,7 +103,7 @@ fn gap(thread: &'static Thread, stride: u32) -> u32 {
     ((u64::from(random) * u64::from(2 * stride - 1)) >> 32) as u32
 }
 
-/// Whether it is to be seen who has this lock after the timed hold that ends now, with so many left until the next look.
+/// Whether it is to be seen who has this lock after the timed hold that ends now, with this many left until the next look.
 #[inline(always)]
 pub(super) fn watches(thread: &'static Thread, lock: usize, until_look: u32) -> bool {
     thread.cells[cell_of(lock)].stride.load(Relaxed) == 1 || until_look.is_multiple_of(WATCHED_OF_TIMED)

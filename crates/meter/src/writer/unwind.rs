@@ -145,7 +145,7 @@ pub(super) fn stack(registers: &Registers, frames: &mut [u64], read_words: &mut 
 /// In what [`caller_place`] gives: the words are counted from the frame pointer.
 const FROM_FRAME_POINTER: u16 = 1 << 15;
 
-/// Where the function that a call returns to keeps its own return address: so many words above its stack pointer or its frame pointer. It is
+/// Where the function that a call returns to keeps its own return address: in words above its stack pointer or its frame pointer. It is
 /// the same for all calls that return there. 0: that is not known.
 #[cold]
 #[inline(never)]
@@ -271,7 +271,7 @@ impl Rule {
     }
 }
 
-/// Rules by address. Threads write over each other's entries; an entry torn between two is told by `check`.
+/// Rules by address. Threads write over each other's entries; an entry torn between two is recognised by `check`.
 struct Cached {
     address: AtomicU64,
     rule: AtomicU64,

@@ -218,7 +218,7 @@ pub struct Check {
     pub simulated: f64,
 }
 
-/// Throughput on so many CPUs, in acquisitions a second; `None` where the model is too far off.
+/// Throughput on this many CPUs, in acquisitions a second; `None` where the model is too far off.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Point {
     /// CPUs.

@@ -2,7 +2,7 @@
 //!
 //! glibc's wait gives the mutex back and takes it again by glibc's own means, which know nothing of ours. So a waiter brings
 //! glibc a mutex that it knows: one of a few, chosen by the condition's address. It is held from before ours is given back
-//! until glibc has the waiter in its queue, and whoever signals takes it too, so that no signal comes between.
+//! until glibc has the waiter in its queue, and the one that signals takes it too, so that no signal comes between.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -48,7 +48,7 @@ fn stand_in(condition: *const pthread_cond_t) -> &'static StandIn {
     // Conditions are 48 bytes long.
     let hash = (condition as u64 >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let stand_in = &STAND_IN[(hash >> 32) as usize % STAND_INS];
-    // In a forked child those who waited, and whoever held it, are not there.
+    // In a forked child those who waited, and the one that held it, are not there.
     stand_in.generation.enter(|| stand_in.forget());
     stand_in
 }
@@ -119,7 +119,7 @@ unsafe fn wait_with(
         return left();
     }
     let mut waiting = Waiting { mutex, stand_in: stand_in(condition) };
-    // Before the mutex is given back: whoever changes what is waited for, under the mutex, then sees that somebody waits.
+    // Before the mutex is given back: the one that changes what is waited for, under the mutex, then sees that somebody waits.
     waiting.stand_in.waiters.fetch_add(1, AcqRel);
     waiting.stand_in.lock();
     // SAFETY: the caller's mutex, which it holds.

@@ -22,7 +22,7 @@ const INTERVAL_ERROR: f64 = 0.05;
 /// more than their intervals do.
 pub(super) const VERDICT_ERROR: f64 = 0.01;
 
-/// A time that is the sum of a few long waits says nothing: it must be spread over as many intervals as if so many had equal parts.
+/// A time that is the sum of a few long waits says nothing: it must be spread over as many intervals as if this many had equal parts.
 const FEWEST_EQUAL_PARTS: f64 = 3.0;
 
 /// Two runs of one program differ by so much in how long a hold typically takes: other memory, other CPUs, another clock of theirs.
@@ -162,7 +162,7 @@ fn of_parts(parts: &[Part], correlation: f64, count: f64) -> Option<Estimate> {
     let rate = amount / time;
     let squares: f64 = parts.iter().map(|part| (part.0 - rate * part.1).powi(2)).sum();
     let independent = (count * (1.0 - correlation) / (1.0 + correlation)).max(2.0);
-    // Of one observation, as the average of all would have it; then of the average of so many independent ones.
+    // Of one observation, as the average of all would have it; then of the average of this many independent ones.
     let of_one = squares / (count - 1.0) / (time / count).powi(2);
     Some(Estimate { rate, variance: of_one / independent, freedom: independent - 1.0 })
 }

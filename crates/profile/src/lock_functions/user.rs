@@ -1,4 +1,4 @@
-//! Functions of programs that belong to a lock: told by name, and by the shape of the name.
+//! Functions of programs that belong to a lock: recognised by name, and by the shape of the name.
 //!
 //! Every program and library wraps the C library's locks once more (`uv_mutex_lock`, `Mutex::Lock`, `item_lock`), so no list is ever
 //! complete. What a function that only wraps a lock is called tells it: at most one word that is not about locks, and it

@@ -219,7 +219,7 @@ impl File<'_> {
             Some(format) if format.as_integer() == Some(FORMAT) => return Ok(()),
             Some(format) => {
                 let found =
-                    format.as_integer().map_or_else(|| "that is no number".to_owned(), |format| format.to_string());
+                    format.as_integer().map_or_else(|| "that is not a number".to_owned(), |format| format.to_string());
                 format!(
                     "has rules of format {found}, this lockmeter reads format {FORMAT}; use the lockmeter that they were written for"
                 )
@@ -244,7 +244,7 @@ impl File<'_> {
             let everywhere = EVERYWHERE.iter().find(|everywhere| matches_pattern(&pattern, everywhere));
             if let Some(everywhere) = everywhere.filter(|_| key != "file") {
                 let what = format!(
-                    "`{pattern}` matches every stack, for it matches `{everywhere}`; name the lock's own functions"
+                    "`{pattern}` matches every stack, because it matches `{everywhere}`; name the lock's own functions"
                 );
                 return Err(self.error(at, what));
             }
@@ -278,7 +278,7 @@ impl File<'_> {
         let fitting = if is == Is::Lock { LOCKS } else { CONDITIONS };
         if !fitting.contains(&kind) {
             let names: Vec<&str> = fitting.iter().map(|kind| kind.name()).collect();
-            let what = format!("`{kind}` is no kind of a {}; write one of: {}", is.name(), names.join(", "));
+            let what = format!("a {} cannot have the kind `{kind}`; write one of: {}", is.name(), names.join(", "));
             return Err(self.error(kind_at, what));
         }
         let word = match raw.word.or(raw.word_at.map(WordPlace::At)) {
@@ -288,7 +288,7 @@ impl File<'_> {
             Some(WordPlace::Named(name)) if name == "thread" => Some(Word::OfThread),
             Some(WordPlace::Named(name)) => {
                 let what = format!(
-                    "there is no word `{name}`; write \"thread\", or how many bytes after the lock's start it is"
+                    "`{name}` is not a place of the lock's word; write \"thread\", or its distance from the lock's start in bytes"
                 );
                 return Err(self.error(at, what));
             }
@@ -345,9 +345,7 @@ impl File<'_> {
             }
             1 => {}
             _ => {
-                return Some(
-                    "a rule has `function`, `variable` or `class`, and only one of them; write a rule for each",
-                );
+                return Some("a rule has exactly one of `function`, `variable` and `class`; write a rule for each");
             }
         }
         if !has_function && ways[0] && !rule.direct && rule.nameless.is_none() {
@@ -365,7 +363,7 @@ impl File<'_> {
             return Some("`spins` and `argument` are about a function; add `function = \"…\"`");
         }
         if rule.layer != Layer::Built && !has_function {
-            return Some("a rule of this layer goes by `function`; add it");
+            return Some("a rule of this layer needs `function`; add it");
         }
         None
     }
@@ -460,9 +458,9 @@ mod tests {
             (SHOP.replace("is = \"lock\"\n", ""), &["line 2", "missing field `is`"]),
             (SHOP.replace("\"lock\"", "\"look\""), &["line 5", "no `is` `look`", "lock, condition, idle"]),
             (format!("{SHOP}kind = \"mutx\"\n"), &["line 6", "no kind `mutx`", "mutex", "rwlock"]),
-            (format!("{SHOP}kind = \"condvar\"\n"), &["line 6", "`condvar` is no kind of a lock", "mutex"]),
+            (format!("{SHOP}kind = \"condvar\"\n"), &["line 6", "a lock cannot have the kind `condvar`", "mutex"]),
             (format!("{SHOP}mode = \"x\"\n"), &["line 6", "no mode `x`", "exclusive, read, write"]),
-            (format!("{SHOP}word = \"there\"\n"), &["line 2", "no word `there`", "thread"]),
+            (format!("{SHOP}word = \"there\"\n"), &["line 2", "`there` is not a place", "thread"]),
             (SHOP.replace("book_lock*", "*"), &["line 4", "matches everything"]),
             (SHOP.replace("book_lock*", "*a*"), &["line 4", "matches every stack", "`main`"]),
             (SHOP.replace("function", "release"), &["line 2", "matches everything", "function"]),

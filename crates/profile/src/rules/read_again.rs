@@ -139,7 +139,7 @@ impl Stacks<'_> {
 /// What became of the waits that were recorded under a key, by the time of their stacks.
 type Became = Vec<(Key, u64)>;
 
-/// The same key, whoever waited and for how long.
+/// The same key, no matter who waited and for how long.
 type Class = (Happened, crate::LockId, Kind, Mode);
 
 /// Of which the exact totals are to be divided.

@@ -102,7 +102,7 @@ fn share(amount: u64, weights: &[u64]) -> Vec<u64> {
     if left > 0 {
         let mut by_remainder: Vec<_> =
             weights.iter().enumerate().map(|(site, weight)| (Reverse(product(weight) % sum), site)).collect();
-        // The first so many, in any order: there may be very many sites. Fewer are left than have a remainder.
+        // The first this many, in any order: there may be very many sites. Fewer are left than have a remainder.
         by_remainder.select_nth_unstable(left - 1);
         for (_, site) in by_remainder.into_iter().take(left) {
             shares[site] += 1;

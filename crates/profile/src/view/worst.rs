@@ -35,7 +35,7 @@ impl Blame {
         self.states.entry(blocker).or_default().add(state, waited_ns);
     }
 
-    /// What a sample says whoever is to blame.
+    /// What a sample says no matter who is to blame.
     pub(super) fn add_wait(&mut self, run_delay: RunDelay, stacks: u64) {
         self.run_delay.merge(run_delay);
         self.stacks = self.stacks.saturating_add(stacks);

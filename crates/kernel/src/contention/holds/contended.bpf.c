@@ -24,7 +24,7 @@ __noinline int spent_since(const struct balance *then, __u32 tid, __u64 now, str
 }
 
 /*
- * A waiter goes to sleep: whoever holds the lock now will wake it, if it is the first in the queue, and has held it at least
+ * A waiter goes to sleep: the one that holds the lock now will wake it, if it is the first in the queue, and has held it at least
  * from now on. What that one does from here on is asked once for each holder.
  */
 static __always_inline void waiter_sleeps(__u64 lock, __u32 kind, __u64 now)

@@ -14,7 +14,7 @@
 /* Locks held at the same time. A power of two. */
 #define HELD 16384
 
-/* Where one of them may lie: so many places, two on a line. */
+/* Where one of them may lie: this many places, two on a line. */
 #define HELD_PROBES 6
 
 /* A lock whose release was missed, and that was freed since, would keep its place: one held so long may be driven out. */
@@ -31,7 +31,7 @@ struct held {
 	__u64 begin_ns;
 	__u32 resumed;
 	__u16 displaced;  /* since ever: a lock whose first place this is found it taken, and lies in one of the next */
-	__u16 stands_for; /* so many holds; 0: it is not timed. The highest bit is HELD_CONTENDED */
+	__u16 stands_for; /* this many holds; 0: it is not timed. The highest bit is HELD_CONTENDED */
 	__u64 lock;	  /* of a call whose return is awaited */
 };
 

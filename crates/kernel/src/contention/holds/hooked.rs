@@ -371,7 +371,7 @@ pub(in crate::contention) fn events(skeleton: &ContentionSkel<'_>) -> u64 {
     skeleton.maps.bss_data.as_deref().map_or(0, |bss| bss.hook_events.iter().sum())
 }
 
-/// What so many events cost, of which the programs measured a part.
+/// What this many events cost, of which the programs measured a part.
 const fn spent(events: u64, measured_ns: u64, entry_ns: u64) -> u64 {
     measured_ns + events * entry_ns
 }

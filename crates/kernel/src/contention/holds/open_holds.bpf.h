@@ -54,7 +54,7 @@ static __always_inline struct held *find_put_away(__u64 key)
 	return find_held(tag_of_key(key, bpf_get_current_task_btf()->pid));
 }
 
-/* At least so long do so many ticks take. */
+/* This many ticks take at least this long. */
 static __always_inline __u64 ns_of_ticks(__u64 ticks, __u64 tick, __u64 now)
 {
 	__u64 since = tick - *(volatile __u64 *)&known_tick;

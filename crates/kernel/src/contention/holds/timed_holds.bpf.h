@@ -2,7 +2,7 @@
 /*
  * Which holds are timed, of a lock that is taken too often to time them all.
  *
- * A CPU draws at an acquisition, by group of locks: all holds of a group that has few, one of so many of a group that has more,
+ * A CPU draws at an acquisition, by group of locks: all holds of a group that has few, one of this many of a group that has more,
  * at random. One that is drawn stands for as many as it was drawn from, so sums stay unbiased while that number changes. One that
  * is not has no clock read for it, and nothing written that another CPU writes, too.
  */
@@ -14,7 +14,7 @@
 /* Set by the loader: all are timed. */
 const volatile __u8 every_hold __weak = 0;
 
-/* How many are drawn from is found anew after so many timed holds, or after as long as these shall take. */
+/* How many are drawn from is found anew after this many timed holds, or after as long as these shall take. */
 #define TIMED_HOLDS_LOOK 256
 
 /* HELD_CONTENDED has a place beside it. */

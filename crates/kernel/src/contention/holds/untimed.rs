@@ -93,7 +93,7 @@ mod tests {
         Counted { count, total_ns, max_ns: total_ns, ..Counted::default() }
     }
 
-    /// So many timed holds that stand for so many others each.
+    /// This many timed holds that stand for this many others each.
     fn stood_for(timed: u64, others: u64, ns: u64) -> Counted {
         Counted { spin_ns: timed * others * (others + 1), ..counted(timed * others, timed * others * ns) }
     }

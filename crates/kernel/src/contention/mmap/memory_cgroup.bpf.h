@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The memory control group that an address space is counted in: the one that its mmap_lock is to be blamed on, whoever takes
+ * The memory control group that an address space is counted in: the one that its mmap_lock is to be blamed on, no matter who takes
  * the lock (khugepaged, a reader of /proc).
  */
 #ifndef LOCKMETER_MEMORY_CGROUP_BPF_H

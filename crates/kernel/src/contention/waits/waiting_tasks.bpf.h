@@ -25,7 +25,7 @@ static __always_inline int may_wait(const struct task_struct *task)
 	return *(volatile __u32 *)&waiting[place_of_waiter(task)];
 }
 
-/* Whoever `sleeper` is kept for does not wait. */
+/* The one that `sleeper` is kept for does not wait. */
 static __always_inline void count_out(struct sleeper *sleeper)
 {
 	if (!sleeper->is_counted)

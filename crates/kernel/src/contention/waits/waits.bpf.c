@@ -3,7 +3,7 @@
  * Meters lock contention from three tracepoints.
  *
  *   contention_begin   starts the clock of a wait and takes the lock's identity
- *   sched_waking       takes the stack of whoever wakes a sleeping waiter: the blocker
+ *   sched_waking       takes the stack of the one that wakes a sleeping waiter: the blocker
  *   contention_end     counts the wait, exactly; takes the waiter's stack if the wait was drawn for the sample
  *
  * Which waits are sampled. At its begin every wait draws a threshold, uniform in [0, period); it is sampled if it lasts
@@ -92,7 +92,7 @@ int BPF_PROG(contention_end, void *lock, int failed)
 	return 0;
 }
 
-/* Whoever wakes a waiter that is long enough asleep is its blocker: its stack is the unlock that ended the wait. */
+/* The one that wakes a waiter that is long enough asleep is its blocker: its stack is the unlock that ended the wait. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *wakee)
 {

@@ -1,6 +1,6 @@
 //! The program at wake-ups, which learns who makes a waiter wait.
 //!
-//! Every wake-up on the machine runs it, whoever is woken and for whatever, and most of what that takes an empty program would take,
+//! Every wake-up on the machine runs it, no matter who is woken and for whatever, and most of what that takes an empty program would take,
 //! too. So where waits are rare, as those for one lock are, it is attached only while there are some.
 
 use libbpf_rs::Link;

@@ -117,7 +117,7 @@ impl Beside {
 }
 
 impl Bench {
-    /// Nanoseconds for each acquisition of so many threads, and what they are predicted from, around that.
+    /// Nanoseconds for each acquisition of this many threads, and what they are predicted from, around that.
     pub fn beside_one_thread<M: RawMutex + Send + Sync>(
         &mut self,
         task: &Task,

@@ -34,7 +34,7 @@ pub struct Recorded {
     pub from_own: Estimate,
 }
 
-/// So many threads on so many CPUs.
+/// This many threads on this many CPUs.
 #[derive(Debug, Clone, Copy)]
 struct Crowd {
     cpus: usize,
@@ -119,7 +119,7 @@ fn summarise(work: &'static str, crowd: Crowd, samples: &[Sample], random: &mut 
     })
 }
 
-/// What a run with so many threads measured.
+/// What a run with this many threads measured.
 fn record(scratch: &Scratch, stop: &mut Stop, (work, cpus): (&str, &str), threads: usize) -> Result<Measured> {
     let threads_word = threads.to_string();
     let words = ["--only", "before", "-b", "4", "--cpu-targets", "0", "--cpus", cpus, "--slice", SLICE];
