@@ -27,9 +27,9 @@ use crate::warnings::Warning;
 const FORECASTS: usize = 4;
 
 /// The parts of the memory that a page may take: a fifth for the report by lock, in which nothing is added up, and a tenth for each of the
-/// others; as much again for one that an interval is grouped in.
+/// others; as much again for one that an interval is grouped in, and a quarter for the slices.
 const SHARES: [usize; VIEWS.len()] = [5, 10, 10, 10, 10, 10];
-const SHARE_OF_SLICES: usize = 10;
+const SHARE_OF_SLICES: usize = 4;
 
 /// From the machine at hand to the largest that are sold, in the steps of `lockmeter predict`.
 const FORECAST_CPUS: [usize; 6] = [1, 4, 16, 64, 128, 256];

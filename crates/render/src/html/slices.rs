@@ -351,10 +351,14 @@ impl Slices {
         while self.slices.len() > LEAST_SLICES && check(self).is_err() {
             self.halve();
         }
-        let mut most_rows = self.names.rows.iter().skip(1).map(|rows| rows.items.len()).max().unwrap_or(0);
-        while most_rows > 0 && check(self).is_err() {
-            most_rows /= 2;
-            self.keep_rows(most_rows);
+        let rows = |slices: &Self| slices.names.rows.iter().skip(1).map(|rows| rows.items.len()).max().unwrap_or(0);
+        while check(self).is_err() {
+            let before = rows(self);
+            self.keep_rows(before / 2);
+            // Of each lock a row stays.
+            if rows(self) >= before {
+                break;
+            }
         }
     }
 
