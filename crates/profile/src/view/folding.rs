@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn small_ones_are_added_up_where_memory_is_short_and_totals_stay_exact() {
         use Dimension::{Blocker, BlockerTask, Caller, Lock, Root, Task};
-        let (about, interval, limits) = (About::default(), interval(2_000), Limits::of_recording(0).shared_by(192));
+        let (about, interval, limits) = (About::default(), interval(2_000), Limits::of_recording(0).shared_by(137));
         for by in [&[Lock, Caller][..], &[Lock, Blocker], &[Lock, Caller, Blocker, Root], &[Lock, Task, BlockerTask]] {
             let query = Query::by(by);
             assert!(ReportBuilder::new(&about, &query).add_within(&interval, &limits).is_err(), "{by:?} fits");
