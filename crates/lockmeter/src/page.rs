@@ -20,15 +20,16 @@ use serde_json::{Value, json};
 use crate::arguments::{QueryArguments, ReportArguments};
 use crate::predict::{doubts, forecast_each};
 use crate::query;
-use crate::report::{Loaded, load_each};
+use crate::report::{Excess, Loaded, load_each};
 use crate::warnings::Warning;
 
 /// Locks that have a forecast: those held longest. Each takes up to a second of simulation.
 const FORECASTS: usize = 4;
 
-/// Into how many parts the memory is divided that a page may take: one for each view, one for what an interval is grouped in, and two
-/// for the slices.
-const SHARES: usize = VIEWS.len() + 3;
+/// The parts of the memory that a page may take: a fifth for the report by lock, in which nothing is added up, and a tenth for each of the
+/// others; as much again for one that an interval is grouped in, and a quarter for the slices.
+const SHARES: [usize; VIEWS.len()] = [5, 10, 10, 10, 10, 10];
+const SHARE_OF_SLICES: usize = 4;
 
 /// From the machine at hand to the largest that are sold, in the steps of `lockmeter predict`.
 const FORECAST_CPUS: [usize; 6] = [1, 4, 16, 64, 128, 256];
@@ -79,17 +80,24 @@ impl Made {
             if !asked.covers(interval.start_unix_ns.saturating_sub(begun_unix_ns), interval.duration_ns) {
                 return Ok(());
             }
-            let share = limits.shared_by(SHARES);
-            for (view, query) in queries.iter().enumerate() {
+            let of_view = |view: usize| {
+                let share = limits.shared_by(SHARES[view]);
                 // It has been seen to lie in the window, which the interval alone cannot tell.
-                let mut alone = ReportBuilder::new(about, &Query { window: None, ..query.clone() });
+                let mut alone = ReportBuilder::folding(about, &Query { window: None, ..queries[view].clone() });
                 alone.add_within(interval, &share)?;
-                slices.add(begun_unix_ns, view, &alone.finish_within(&share)?);
+                alone.finish_within(&share)
+            };
+            let by_lock = of_view(0)?;
+            slices.add(begun_unix_ns, 0, &by_lock);
+            for view in 1..VIEWS.len() {
+                slices.add(begun_unix_ns, view, of_view(view).as_ref().unwrap_or(&by_lock));
             }
-            slices.keep_within(&limits.shared_by(SHARES / 2))
+            slices.keep_within(&limits.shared_by(SHARE_OF_SLICES));
+            Ok(())
         };
-        let loaded = load_each(recording, &queries, SHARES, &mut each)?;
-        let warnings = loaded[0].warnings(asked);
+        let loaded = load_each(recording, &queries, &SHARES, Excess::AddedUp, &mut each)?;
+        let mut warnings = loaded[0].warnings(asked);
+        warnings.extend(what_was_left_out(&loaded));
         let forecasts = forecasts(&loaded);
         Ok(Self { reports: loaded.map(|loaded| loaded.report), slices, warnings, forecasts })
     }
@@ -148,6 +156,15 @@ fn is_same_place(one: &Path, other: &Path) -> bool {
         fs::metadata(folder.unwrap_or(Path::new("."))).map(|data| (data.dev(), data.ino()))
     };
     one.file_name() == other.file_name() && matches!((folder(one), folder(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// What a page has not, for want of memory.
+fn what_was_left_out(loaded: &[Loaded; VIEWS.len()]) -> Option<Warning> {
+    let folded = loaded.iter().map(|loaded| loaded.folded).max().unwrap_or(0);
+    let left_out = loaded.iter().zip(VIEWS).filter(|(loaded, _)| loaded.is_left_out);
+    let left_out: Vec<String> =
+        left_out.map(|(_, by)| by.iter().map(|by| by.name()).collect::<Vec<_>>().join(",")).collect();
+    (folded > 0 || !left_out.is_empty()).then_some(Warning::SmallOnesAddedUp { folded, left_out })
 }
 
 /// What removing or splitting the locks that were held longest would gain, or why that is not known.

@@ -116,6 +116,19 @@ pub struct Loaded {
     languages: BTreeSet<Language>,
     /// Between the recordings that are added up.
     differences: Vec<Difference>,
+    /// How many small stacks and threads were added up for want of memory.
+    pub folded: u64,
+    /// Even so it did not fit: this is the first report again.
+    pub is_left_out: bool,
+}
+
+/// What is done with what takes more memory than a report may.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Excess {
+    /// The recording is refused.
+    Refused,
+    /// What is small is added up; of the first report there is nothing small.
+    AddedUp,
 }
 
 impl Loaded {
@@ -145,13 +158,13 @@ impl Loaded {
 
 /// A recording as two queries see it, and whether the recorder ended it cleanly.
 pub fn load_two(path: &Path, queries: &[Query; 2]) -> Result<([Report; 2], bool)> {
-    let [one, other] = load_each(open_locks(path)?, queries, 2, &mut |_, _, _| Ok(()))?;
+    let [one, other] = load_each(open_locks(path)?, queries, &[2; 2], Excess::Refused, &mut |_, _, _| Ok(()))?;
     Ok(([one.report, other.report], one.ended_cleanly))
 }
 
 /// A recording as the query sees it.
 pub fn load_whole(reader: RecordingReader, query: &Query) -> Result<Loaded> {
-    let [loaded] = load_each(reader, std::array::from_ref(query), 1, &mut |_, _, _| Ok(()))?;
+    let [loaded] = load_each(reader, std::array::from_ref(query), &[1], Excess::Refused, &mut |_, _, _| Ok(()))?;
     Ok(loaded)
 }
 
@@ -172,7 +185,7 @@ pub fn load_with_spreads<const N: usize>(
         }
         Ok(())
     };
-    load_each(reader, queries, reports, &mut each)
+    load_each(reader, queries, &[reports; N], Excess::Refused, &mut each)
 }
 
 /// Recordings added up, as each of these queries sees them. `reports` is how many are held together of each.
@@ -185,7 +198,8 @@ fn load_all<const N: usize>(
     let reports = if recordings.len() > 1 { reports * (recordings.len() + 1) } else { reports };
     let mut of_queries: [Vec<Loaded>; N] = std::array::from_fn(|_| Vec::with_capacity(recordings.len()));
     for recording in recordings {
-        for (all, loaded) in of_queries.iter_mut().zip(load_each(recording, queries, reports, &mut |_, _, _| Ok(()))?) {
+        let loaded = load_each(recording, queries, &[reports; N], Excess::Refused, &mut |_, _, _| Ok(()))?;
+        for (all, loaded) in of_queries.iter_mut().zip(loaded) {
             all.push(loaded);
         }
     }
@@ -208,27 +222,39 @@ impl Loaded {
         if count > 1 {
             report.about.scope = format!("{} ({count} recordings)", report.about.scope);
         }
-        Some(Self { report, ended_cleanly, length_ns, intervals, languages, differences })
+        let (folded, is_left_out) = (0, false);
+        Some(Self { report, ended_cleanly, length_ns, intervals, languages, differences, folded, is_left_out })
     }
 }
 
 /// Takes an interval in beside the reports; the limits are those of all together.
 pub type Each<'a> = &'a mut dyn FnMut(&About, &Interval, &Limits) -> Result<(), TooLarge>;
 
-/// A recording as each of these queries sees it, from one reading. `reports` is how many are held together, what `each` holds among them.
+/// A recording as each of these queries sees it, from one reading. Each report has one of so many `shares` of the memory.
 pub fn load_each<const N: usize>(
     mut reader: RecordingReader,
     queries: &[Query; N],
-    reports: usize,
+    shares: &[usize; N],
+    excess: Excess,
     each: Each<'_>,
 ) -> Result<[Loaded; N]> {
     let mut progress = Progress::of(format_args!("reading {}", reader.name()), Unit::Bytes, reader.length_bytes());
-    let mut builders = queries.each_ref().map(|query| ReportBuilder::new(reader.about(), query));
+    let mut builders = queries.each_ref().map(|query| {
+        Some(match excess {
+            Excess::Refused => ReportBuilder::new(reader.about(), query),
+            Excess::AddedUp => ReportBuilder::folding(reader.about(), query),
+        })
+    });
+    let can_do_without = |at: usize| at > 0 && excess == Excess::AddedUp;
     let (mut length_ns, mut intervals, mut languages) = (0, 0, BTreeSet::new());
     while let Some(interval) = reader.next_interval()? {
-        let limits = reader.limits().shared_by(reports);
-        for builder in &mut builders {
-            builder.add_within(&interval, &limits).map_err(|error| reader.too_large(error))?;
+        for (at, kept) in builders.iter_mut().enumerate() {
+            let Some(builder) = kept else { continue };
+            match builder.add_within(&interval, &reader.limits().shared_by(shares[at])) {
+                Ok(()) => {}
+                Err(_) if can_do_without(at) => *kept = None,
+                Err(error) => return Err(reader.too_large(error).into()),
+            }
         }
         progress.reach(reader.read_bytes());
         each(reader.about(), &interval, &reader.limits()).map_err(|error| reader.too_large(error))?;
@@ -236,13 +262,32 @@ pub fn load_each<const N: usize>(
         intervals += 1;
         languages.extend(interval.tables.frames().iter().filter_map(Language::of));
     }
-    let limits = reader.limits().shared_by(reports);
-    let mut loaded = Vec::with_capacity(N);
-    for mut builder in builders {
-        builder.add_losses(reader.losses());
-        let report = builder.finish_within(&limits).map_err(|error| reader.too_large(error))?;
+    let mut loaded = Vec::<Loaded>::with_capacity(N);
+    for (at, builder) in builders.into_iter().enumerate() {
+        let limits = reader.limits().shared_by(shares[at]);
+        let finish = |mut builder: ReportBuilder| {
+            builder.add_losses(reader.losses());
+            builder.make_room_for_rows(&limits)?;
+            Ok((builder.folded(), builder.finish_within(&limits)?))
+        };
+        let finished = match builder.map(finish).transpose() {
+            Err(_) if can_do_without(at) => None,
+            finished => finished.map_err(|error: TooLarge| reader.too_large(error))?,
+        };
+        let is_left_out = finished.is_none();
+        let (folded, report) = finished.unwrap_or_else(|| (0, loaded[0].report.clone()));
         let (ended_cleanly, languages) = (reader.ended_cleanly(), languages.clone());
-        loaded.push(Loaded { report, ended_cleanly, length_ns, intervals, languages, differences: Vec::new() });
+        let differences = Vec::new();
+        loaded.push(Loaded {
+            report,
+            ended_cleanly,
+            length_ns,
+            intervals,
+            languages,
+            differences,
+            folded,
+            is_left_out,
+        });
     }
     loaded.try_into().map_err(|_| anyhow!("one report for each query"))
 }

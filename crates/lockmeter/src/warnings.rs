@@ -55,6 +55,13 @@ pub enum Warning {
     },
     /// The filters leave nothing of what there is.
     NothingFits,
+    /// A page has less detail than its recording.
+    SmallOnesAddedUp {
+        /// How many small stacks or threads of one kind were added up, while the recording was read.
+        folded: u64,
+        /// What the views are grouped by that are left out.
+        left_out: Vec<String>,
+    },
     /// Rows by CPU are asked of a recording that does not keep CPUs apart.
     CpusTogether,
     /// A program's language has locks that are not told apart from idle threads.
@@ -249,6 +256,14 @@ impl fmt::Display for Warning {
             Self::NothingFits => f.write_str(
                 "nothing in the recording matches these filters; leave them out to see everything",
             ),
+            Self::SmallOnesAddedUp { folded, left_out } => {
+                f.write_str("this recording has more different stacks and threads than a page may keep in memory: ")?;
+                match left_out.as_slice() {
+                    [] => write!(f, "the smallest of each lock were added up, {} at most of a kind", units::count(*folded))?,
+                    left_out => write!(f, "nothing is told apart by {}", left_out.join(" and "))?,
+                }
+                f.write_str("; totals are exact, and a page of a part of it, with --lock or --window, has more detail")
+            }
             Self::CpusTogether => f.write_str(
                 "no kernel lock's waits are kept apart by CPU in this recording; record with --per-cpu",
             ),

@@ -11,8 +11,8 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use lockmeter_profile::{
-    Bucket, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming, OpenWait, Parked, SampledWait, Spin, SpinLoop,
-    Task, ThreadState, Total, Value,
+    Bucket, Frame, Happened, Interval, Key, Kind, Lock, LockId, Mode, Naming, OpenWait, Parked, SampledWait, Spin,
+    SpinLoop, Task, ThreadState, Total, Value,
 };
 use lockmeter_render::units::{count, duration, percent};
 use serde_json::{Value as Json, json};
@@ -845,6 +845,85 @@ fn pages_of_large_recordings_are_small() {
         let shown = browser.js("return [...document.querySelectorAll('td[data-key=count]')].reduce((sum, cell) => sum + Number(cell.textContent.replaceAll(',', '')), 0)");
         assert_eq!(shown, report["head"]["waits"]["count"], "{what}: waits in a window");
         assert_eq!(browser.console(), Vec::<String>::new());
+    }
+}
+
+/// Makes sure that there is a page of whatever was recorded, as large as a page may be: what it leaves out it says, and the small ones are
+/// no part of the graph that stands before others.
+#[test]
+fn a_page_has_less_detail_rather_than_being_refused_or_large() {
+    let folder = Folder::new();
+    let [many_pairs, long_names] = ["many-pairs", "long-names"].map(|name| folder.file(name));
+    let load = Load { locks: 20, intervals: 10, each_s: 1, callers: 5 };
+    write_with(&many_pairs, &load, |what, number| format!("{what}_{number}"), sites_that_block_each_other);
+    // Names that cannot be packed.
+    let name = |what: &str, number: usize| {
+        let mut number = number as u64 + 1;
+        let mut word = || {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("{number:x}")
+        };
+        format!("{what}_{}", (0..60).map(|_| word()).collect::<String>())
+    };
+    write_recording(&long_names, &Load { locks: 300, intervals: 10, each_s: 1, callers: 20 }, name);
+    for (recording, says) in [
+        (many_pairs, "more different stacks and threads than a page may keep in memory"),
+        (long_names, "to keep this page at 1.5 MB"),
+    ] {
+        let page = page(&folder, &recording, &[]);
+        let bytes = fs::metadata(&page).unwrap().len();
+        assert!(bytes <= 1_500_000, "{recording}: {bytes} bytes");
+        let Some(browser) = Browser::start("less detail", DESKTOP) else { continue };
+        browser.open(&page, "#nodes=500");
+        let notices = browser.js("return document.getElementById('notices').innerText");
+        assert!(notices.as_str().unwrap().to_lowercase().contains(says), "{notices}");
+        let total = duration(json_report(&recording, &[])["head"]["waits"]["total_ns"].as_u64().unwrap());
+        for flames in ["waiters", "blockers", "roots"] {
+            browser.click(&format!("[data-focus=flames-{flames}]"));
+            let all = browser.js("return document.querySelector('#flames .frame').getAttribute('aria-label')");
+            assert!(all.as_str().unwrap().contains(&format!("{total} waited")), "{flames}: {all} is not of {total}");
+        }
+        // Those that wait are told apart to the last thousandth; of those who block, the small ones stand below all others.
+        let said = browser.js("return [...document.querySelectorAll('#graph .site')].map((site) => [site.getAttribute('aria-label'), Number(site.querySelector('rect').getAttribute('y'))])");
+        let nodes: Vec<(String, f64)> = serde_json::from_value(said).unwrap();
+        assert!(nodes.len() > 100, "{nodes:?}");
+        for (verb, has_small) in [(" waits ", says.starts_with("to keep")), (" blocks ", true)] {
+            let of: Vec<_> = nodes.iter().filter(|(label, _)| label.contains(verb)).collect();
+            let lowest = of.iter().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap();
+            let small = of.iter().find(|(label, _)| label.contains("added up"));
+            assert!(small.is_none_or(|small| small == lowest), "{small:?} is above {lowest:?}");
+            assert!(
+                small.is_none_or(|(label, _)| has_small
+                    || label.contains(", 0 %")
+                    || label.contains(", under 0.0")
+                    || label.contains(", 0.0")),
+                "{small:?}"
+            );
+        }
+        assert_eq!(browser.console(), Vec::<String>::new());
+    }
+}
+
+/// Adds that 300 call sites block each other, each pair a few times.
+fn sites_that_block_each_other(interval: &mut Interval) {
+    let first = interval.sampled[0].clone();
+    let sites: Vec<_> = (0..300)
+        .map(|number| {
+            let function = Some(format!("app::session_{number}::lock"));
+            let address = 1_000_000 + number;
+            let frame = interval.tables.intern_frame(Frame { address, function, offset: 0, module: None });
+            Some(interval.tables.intern_stack(vec![frame]))
+        })
+        .collect();
+    for number in 0..30_000_usize {
+        let (waiter, blocker) =
+            (number % 300, (number / 300 * 7 + interval.start_unix_ns as usize / 1_000_000_000) % 300);
+        let total_ns = 1_000_000 / (1 + waiter as u64) + 1_000_000 / (1 + blocker as u64);
+        let value = Value { count: 1, total_ns, max_ns: total_ns, spin_ns: 0 };
+        let key = Key { bucket: Bucket::of(total_ns), ..first.key };
+        interval.totals.push(Total { key, value });
+        let (site, blocker) = (sites[waiter], lockmeter_profile::Blocker { stack: sites[blocker], ..first.blocker });
+        interval.sampled.push(lockmeter_profile::Sampled { key, site, blocker, estimate: value, ..first.clone() });
     }
 }
 

@@ -7,6 +7,7 @@
 //! Intervals are taken in one by one; memory grows with the groups, not with the recording.
 
 mod buckets;
+mod folding;
 mod groups;
 mod names;
 mod query;
@@ -28,6 +29,7 @@ use crate::sample::{Happened, Key, Kind, Value};
 use crate::swap::Swaps;
 use crate::switched_off::SwitchedOff;
 use crate::thread_time::{Parked, SampledWait, Spin};
+pub use folding::SMALL_ONES;
 use groups::{
     Blamed, Group, HolderStates, LockGroup, Measured, RunDelay, Samples, Site, SiteEstimate, SomeSamples, Uniform,
     merge_samples,
@@ -71,7 +73,8 @@ pub struct ReportBuilder {
     goroutines: Goroutines,
     /// What the groups take, about; names apart.
     groups_bytes: usize,
-    /// Of the first interval taken in.
+    /// How many groups and sites were added up to others because memory was short; `None` if that is not wanted.
+    folded: Option<u64>,
     /// When the first interval that was seen began.
     begun_unix_ns: Option<u64>,
     start_unix_ns: Option<u64>,
@@ -129,6 +132,7 @@ impl ReportBuilder {
             spinning: Spinning::default(),
             goroutines: Goroutines::default(),
             groups_bytes: 0,
+            folded: None,
             begun_unix_ns: None,
             start_unix_ns: None,
             duration_ns: 0,
@@ -144,6 +148,16 @@ impl ReportBuilder {
     /// holds.
     pub fn of_rows(about: &About, query: &Query) -> Self {
         Self { has_head: false, ..Self::new(about, query) }
+    }
+
+    /// One that adds up what is small where memory is short, as [`SMALL_ONES`]: stacks, whoever is to blame, and threads.
+    pub fn folding(about: &About, query: &Query) -> Self {
+        Self { folded: Some(0), ..Self::new(about, query) }
+    }
+
+    /// How many of them were added up so far; one that came back later is counted again.
+    pub fn folded(&self) -> u64 {
+        self.folded.unwrap_or(0)
     }
 
     /// Takes an interval in, if it lies in the query's window.
@@ -171,37 +185,37 @@ impl ReportBuilder {
         let mut interval_names = self.names.interval_names(&interval.tables);
         for total in &interval.totals {
             self.add_total(&mut interval_names, total);
-            limits.check(self.memory_bytes())?;
+            self.keep_within(limits)?;
         }
         for basis in &interval.bases {
             self.add_basis(&mut interval_names, basis);
-            limits.check(self.memory_bytes())?;
+            self.keep_within(limits)?;
         }
         for sampled in &interval.sampled {
             self.add_sampled(&mut interval_names, sampled);
-            limits.check(self.memory_bytes())?;
+            self.keep_within(limits)?;
         }
         for spin in &interval.threads.spins {
             self.add_spin(&mut interval_names, spin);
-            limits.check(self.memory_bytes())?;
+            self.keep_within(limits)?;
         }
         for parked in &interval.threads.parked {
             self.add_parked(&mut interval_names, parked);
-            limits.check(self.memory_bytes())?;
+            self.keep_within(limits)?;
         }
         let looks = &mut self.goroutines.looks;
         *looks = looks.saturating_add(interval.threads.goroutine_looks);
         if self.has_head {
             for hold in &interval.slow_holds {
                 self.slow_holds.add(&mut self.names, &mut interval_names, interval, hold, &self.query);
-                limits.check(self.memory_bytes())?;
+                self.keep_within(limits)?;
             }
             self.threads.add(&mut self.names, &mut interval_names, interval, &self.query);
-            limits.check(self.memory_bytes())?;
+            self.keep_within(limits)?;
         }
         let dangling = interval_names.dangling();
         self.losses.add(Loss::DanglingReference, dangling);
-        limits.check(self.memory_bytes())
+        self.keep_within(limits)
     }
 
     /// What the report takes so far, about.
@@ -225,7 +239,8 @@ impl ReportBuilder {
     }
 
     /// The report of a file that may be anybody's.
-    pub fn finish_within(self, limits: &Limits) -> Result<Report, TooLarge> {
+    pub fn finish_within(mut self, limits: &Limits) -> Result<Report, TooLarge> {
+        self.make_room_for_rows(limits)?;
         match self.build(limits) {
             (report, Ok(())) => Ok(report),
             (_, Err(error)) => Err(error),
@@ -455,8 +470,7 @@ impl ReportBuilder {
 
     /// What is measured at a site of a group, which is added if it is new.
     fn at_site(&mut self, group: Group, site: Site<StackName, TextName>) -> &mut SiteEstimate {
-        let blamed_bytes = if self.query.is_by_blame() { BLAMED_BYTES } else { 0 };
-        let row_bytes = SITE_BYTES + blamed_bytes + self.row_text_bytes(&group);
+        let row_bytes = self.site_bytes(&group);
         self.groups.entry(group).or_default().sites.entry(site).or_insert_with(|| {
             self.groups_bytes += row_bytes;
             SiteEstimate::default()
@@ -548,9 +562,17 @@ impl ReportBuilder {
     /// What is measured in a group, which is added if it is new.
     fn measured(&mut self, group: Group) -> &mut Measured {
         if !self.groups.contains_key(&group) {
-            self.groups_bytes += GROUP_BYTES + self.row_text_bytes(&group);
+            self.groups_bytes += self.group_bytes(&group);
         }
         self.groups.entry(group).or_default()
+    }
+
+    fn group_bytes(&self, group: &Group) -> usize {
+        GROUP_BYTES + self.row_text_bytes(group)
+    }
+
+    fn site_bytes(&self, group: &Group) -> usize {
+        SITE_BYTES + if self.query.is_by_blame() { BLAMED_BYTES } else { 0 } + self.row_text_bytes(group)
     }
 
     /// The text that each row of a group has for itself.

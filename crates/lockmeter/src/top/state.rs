@@ -472,6 +472,36 @@ mod tests {
         State::new(About::default(), View::Locks(Box::new(view)), feed)
     }
 
+    /// Makes sure that ten minutes of a busy machine are kept, in no more memory than they may take.
+    #[test]
+    fn ten_busy_minutes_fit_into_the_memory_of_the_history() {
+        let busy = |start_s: u64| {
+            let [mut interval] = <[Interval; 1]>::try_from(second(start_s, &[])).unwrap();
+            for at in 0..250 {
+                let name = format!("{at}_{}", "a_long_name".repeat(100));
+                interval.tables.intern_lock(Lock { name, object: None, naming: Naming::Symbol, detail: String::new() });
+            }
+            vec![interval]
+        };
+        assert!(busy(0)[0].memory_bytes() * 600 > 2 * MOST_BYTES, "they fit as they are");
+        let mut state = state(Feed::Live);
+        (0..600).for_each(|start_s| state.push(busy(start_s)));
+        assert_eq!(state.history.bounds(), Some((0, 599)));
+        assert!(state.history.memory_bytes() <= MOST_BYTES, "{} bytes", state.history.memory_bytes());
+    }
+
+    /// Makes sure that a pane reckons nothing of locks that it does not show: that would be most of what it costs.
+    #[test]
+    fn panes_reckon_only_what_they_show() {
+        let mut state = state(Feed::Live);
+        state.push(second(0, &[("worst", 900), ("other", 100)]));
+        state.prepare(&[Pane::Callers]).unwrap();
+        let View::Locks(view) = &state.view else { unreachable!("it was made of locks") };
+        assert_eq!(view.report().map(|report| report.waits.total_ns), Some(1_000));
+        let pane = view.detail(Pane::Callers).unwrap();
+        assert_eq!((pane.rows.len(), pane.waits.total_ns), (1, 900));
+    }
+
     fn locks_shown(state: &mut State) -> Vec<String> {
         state.prepare(&[]).unwrap();
         state.locks().unwrap().rows().iter().filter_map(|row| row.lock.clone()).collect()

@@ -146,6 +146,18 @@ impl Names {
         StackName(self.stacks.intern_borrowed::<[u32]>(&[]))
     }
 
+    /// The stack that stands for small ones.
+    pub(super) fn small_stack(&mut self, text: &str) -> StackName {
+        let text = self.text(text).0;
+        StackName(self.stacks.intern_borrowed(&[text]))
+    }
+
+    /// The task that stands for small ones.
+    pub(super) fn small_task(&mut self, text: &str) -> TaskName {
+        let comm = self.text(text);
+        TaskName(self.tasks.intern((u32::MAX, comm)))
+    }
+
     /// Every text, in the order of their handles.
     pub(super) fn texts(&self) -> &[Arc<str>] {
         self.texts.entries()

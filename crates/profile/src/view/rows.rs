@@ -100,7 +100,7 @@ struct Part<'a> {
 }
 
 /// What a row takes for each bucket of its histogram.
-const BUCKET_BYTES: usize = size_of::<(u8, Portion)>() + 2 * size_of::<(Bucket, u64, u64)>();
+pub(super) const BUCKET_BYTES: usize = size_of::<(u8, Portion)>() + 2 * size_of::<(Bucket, u64, u64)>();
 
 /// What all rows take, about, and what they may.
 struct Memory<'a> {

@@ -1,14 +1,15 @@
 //! The data of a page: rows as columns of numbers and ids, what they are in each slice, and the tables that the ids point into.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use lockmeter_profile::{Happened, Report, Row, ThreadState, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::slices::{Part, RowKey, Slices};
+use super::slices::{Names, Part, RowKey, Slices};
 use super::{Page, VIEWS};
 use crate::stacks::{holder_words, source_words, without_long_arguments};
 use crate::threads;
@@ -17,19 +18,27 @@ use crate::threads;
 /// searched, not read.
 const MOST_LOCKS: usize = 300;
 
-/// Rows with stacks that each view keeps; the others are added up, lock by lock.
-const MOST_ROWS: usize = 1_500;
+/// Rows with stacks that each view keeps; of the others some of what tells them apart is left out, until they are no more than this.
+pub(super) const MOST_ROWS: usize = 1_500;
 
-/// Writes all of it as one JSON object.
-pub(super) fn write(page: Page<'_>, out: &mut impl io::Write) -> io::Result<()> {
-    let mut slices = page.slices;
-    let folding = Folding::new(&mut slices, &page.reports[0]);
+/// Functions of a small stack that are kept, outermost first: as many as there is room for.
+const OUTERMOST: [usize; 6] = [24, 12, 6, 3, 1, 0];
+
+/// Those who wait, and those who block and the roots, that are told apart in small rows: those with most time, as many as there is room
+/// for. Who waits is told longer.
+const LARGEST: [(usize, usize); 7] = [(500, 200), (500, 80), (500, 40), (500, 10), (500, 0), (80, 0), (0, 0)];
+
+/// Writes all of it as one JSON object, with so many rows with stacks in each view.
+pub(super) fn write(page: &mut Page<'_>, most_rows: usize, out: &mut impl io::Write) -> io::Result<()> {
+    let slices = &mut page.slices;
+    let folding = Folding::new(slices, &page.reports[0]);
     let views: Vec<Folded> = page
         .reports
         .iter()
         .enumerate()
-        .map(|(view, report)| Folded::new(&mut slices, view, report, &folding))
+        .map(|(view, report)| Folded::new(slices, view, report, &folding, most_rows))
         .collect();
+    let used = Used::by(&views, &slices.names);
     let all = json!({
         "locks": folding.locks,
         "views": views.iter().map(|view| &view.columns).collect::<Vec<_>>(),
@@ -44,9 +53,9 @@ pub(super) fn write(page: Page<'_>, out: &mut impl io::Write) -> io::Result<()> 
             "states": states(&slice.states),
             "parts": views.iter().enumerate().map(|(at, view)| view.parts(at, &slice.parts[at])).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
-        "texts": slices.names.texts.items().iter().map(|text| &**text).collect::<Vec<_>>(),
-        "short": short_names(slices.names.texts.items()),
-        "stacks": slices.names.stacks.items().iter().map(|stack| &**stack).collect::<Vec<_>>(),
+        "texts": used.texts,
+        "short": short_names(&used.texts),
+        "stacks": used.stacks,
         "tasks": slices.names.tasks.items(),
         "states": ThreadState::ALL.iter().map(|state| (state.name(), threads::words(*state))).collect::<BTreeMap<_, _>>(),
         "holder_parts": crate::slow_holds::PARTS,
@@ -65,8 +74,8 @@ pub(super) fn write(page: Page<'_>, out: &mut impl io::Write) -> io::Result<()> 
 }
 
 /// Names as tables write them, by their ids: those that differ.
-fn short_names(texts: &[Arc<str>]) -> BTreeMap<usize, String> {
-    let differs = |(id, text): (usize, &Arc<str>)| match without_long_arguments(text) {
+fn short_names(texts: &[Option<Arc<str>>]) -> BTreeMap<usize, String> {
+    let differs = |(id, text): (usize, &Option<Arc<str>>)| match without_long_arguments(text.as_ref()?) {
         Cow::Borrowed(_) => None,
         Cow::Owned(short) => Some((id, short)),
     };
@@ -106,9 +115,33 @@ impl Folding {
     }
 }
 
+/// Stacks and texts by their ids, without those that no row shows: they would be most of a page.
+struct Used {
+    stacks: Vec<Option<Arc<[u32]>>>,
+    texts: Vec<Option<Arc<str>>>,
+}
+
+impl Used {
+    fn by(views: &[Folded], names: &Names) -> Self {
+        let rows = || views.iter().flat_map(|view| &view.rows);
+        let mut stacks = vec![None; names.stacks.items().len()];
+        for id in rows().flat_map(|row| [row.caller, row.blocker, row.root]).flatten() {
+            stacks[id as usize] = Some(Arc::clone(&names.stacks.items()[id as usize]));
+        }
+        let mut texts = vec![None; names.texts.items().len()];
+        let functions = stacks.iter().flatten().flat_map(|stack| stack.iter().copied());
+        let tasks = names.tasks.items().iter().map(|(_, comm)| *comm);
+        for id in functions.chain(tasks).chain(rows().filter_map(|row| row.root_lock)) {
+            texts[id as usize] = Some(Arc::clone(&names.texts.items()[id as usize]));
+        }
+        Self { stacks, texts }
+    }
+}
+
 /// One view, with its small rows added up.
 struct Folded {
     columns: Json,
+    rows: Vec<PageRow>,
     /// Where each row's id leads to.
     place: HashMap<u32, usize>,
 }
@@ -131,57 +164,53 @@ struct PageRow {
     waiter_task: Option<u32>,
     blocker_task: Option<u32>,
     root_task: Option<u32>,
-    /// How many rows it stands for.
-    folded: u64,
+    /// It stands for small ones, of which not everything is told.
+    is_rest: bool,
 }
 
 impl Folded {
-    fn new(slices: &mut Slices, view: usize, report: &Report, folding: &Folding) -> Self {
+    fn new(slices: &mut Slices, view: usize, report: &Report, folding: &Folding, most_rows: usize) -> Self {
         let mut rows = Vec::<PageRow>::new();
         let mut place = HashMap::new();
-        let mut of_others = HashMap::<usize, usize>::new();
         if view == 0 {
             // The report by lock is in the page as it is.
             rows.extend((0..folding.locks.len()).map(|lock| PageRow { lock, ..PageRow::default() }));
         }
-        for (at, row) in report.rows.iter().enumerate() {
-            let id = slices.names.row(view, row);
+        let mut small = Vec::new();
+        let of_whole: Vec<(u32, Option<&Row>)> =
+            report.rows.iter().map(|row| (slices.names.row(view, row), Some(row))).collect();
+        let in_whole: HashSet<u32> = of_whole.iter().map(|(id, _)| *id).collect();
+        // Rows of single intervals that the whole does not have: waits without a stack, which the whole shares out among the others.
+        let others = (0..).take(slices.names.rows[view].items().len()).filter(|id| !in_whole.contains(id));
+        for (id, row) in of_whole.into_iter().chain(others.map(|id| (id, None))) {
             let key = slices.names.rows[view].items()[id as usize];
             let Some(lock) = folding.place(key.lock) else { continue };
-            let to = if view == 0 {
-                lock
-            } else if at < MOST_ROWS && !folding.locks[lock]["others"].is_u64() {
-                rows.push(named(&key, lock, Some(row)));
-                rows.len() - 1
+            if view == 0 {
+                place.insert(id, lock);
+                if let Some(row) = row {
+                    rows[lock].add(row);
+                }
+            } else if rows.len() < most_rows && !folding.locks[lock]["others"].is_u64() {
+                place.insert(id, rows.len());
+                let mut named = named(&key, lock, row);
+                row.into_iter().for_each(|row| named.add(row));
+                rows.push(named);
             } else {
-                *of_others.entry(lock).or_insert_with(|| {
-                    rows.push(PageRow { lock, ..PageRow::default() });
-                    rows.len() - 1
-                })
-            };
-            let sum = &mut rows[to];
-            sum.value.merge(&row.value);
-            sum.stacks = sum.stacks.saturating_add(row.stacks);
-            sum.folded += 1;
-            place.insert(id, to);
+                small.push((id, RowKey { lock: u32::try_from(lock).unwrap_or(u32::MAX), ..key }, row));
+            }
         }
-        // Rows of single intervals that the whole does not have: waits without a stack, which the whole shares out among the others.
-        for (id, key) in (0..).zip(slices.names.rows[view].items()) {
-            let Some(lock) = folding.place(key.lock).filter(|_| !place.contains_key(&id)) else { continue };
-            let to = if view == 0 {
-                lock
-            } else if rows.len() < MOST_ROWS {
-                rows.push(named(key, lock, None));
+        let small_rows = small.len();
+        let coarse = coarse(&mut slices.names, &small, most_rows);
+        let mut of_others = HashMap::<RowKey, usize>::new();
+        for ((id, _, row), key) in small.into_iter().zip(coarse) {
+            let to = *of_others.entry(key).or_insert_with(|| {
+                rows.push(PageRow { is_rest: true, ..named(&key, key.lock as usize, None) });
                 rows.len() - 1
-            } else {
-                *of_others.entry(lock).or_insert_with(|| {
-                    rows.push(PageRow { lock, ..PageRow::default() });
-                    rows.len() - 1
-                })
-            };
+            });
             place.insert(id, to);
+            row.into_iter().for_each(|row| rows[to].add(row));
         }
-        Self { columns: columns(view, &rows), place }
+        Self { columns: columns(view, &rows, small_rows), rows, place }
     }
 
     /// The parts of a slice in the order of their rows: row, count, total, spinning, longest; of locks also the number of buckets,
@@ -205,6 +234,112 @@ impl Folded {
     }
 }
 
+impl PageRow {
+    fn add(&mut self, row: &Row) {
+        self.value.merge(&row.value);
+        self.stacks = self.stacks.saturating_add(row.stacks);
+    }
+}
+
+/// What small rows are added up by: as much of each as leaves no more rows than these, besides one or two of each lock. Of stacks these
+/// are the outermost functions, as of the branches of a flame graph that are too thin to draw; of who blocks whom, the innermost
+/// function or the thread at each end, if it is one of the largest there.
+fn coarse(names: &mut Names, small: &[(u32, RowKey, Option<&Row>)], most: usize) -> Vec<RowKey> {
+    let are_ends =
+        small.first().is_some_and(|(_, key, _)| key.task.is_some() || key.caller.is_some() && key.blocker.is_some());
+    let steps = if are_ends { LARGEST.len() } else { OUTERMOST.len() };
+    let mut coarse = Vec::new();
+    for step in 0..steps {
+        coarse = match are_ends {
+            true => Ends::largest(small, names, LARGEST[step]).of_rows(small, names),
+            false => small.iter().map(|(_, key, _)| with_outermost(names, key, OUTERMOST[step])).collect(),
+        };
+        if coarse.iter().collect::<HashSet<_>>().len() <= most {
+            break;
+        }
+    }
+    coarse
+}
+
+/// Cuts stacks off below these functions.
+fn with_outermost(names: &mut Names, key: &RowKey, most: usize) -> RowKey {
+    let mut cut = |id: u32| {
+        let frames = Arc::clone(&names.stacks.items()[id as usize]);
+        // Of what has no stack its reason is told.
+        if frames.len() <= most || frames.is_empty() { id } else { names.small_stack(&frames[frames.len() - most..]) }
+    };
+    RowKey {
+        caller: key.caller.map(&mut cut),
+        blocker: key.blocker.map(|(source, stack)| (source, cut(stack))),
+        root: key.root.map(|(lock, source, stack)| (lock, source, cut(stack))),
+        ..*key
+    }
+}
+
+/// What an end of a chain is called: its innermost function, or its thread.
+type End = Option<u32>;
+
+/// The ends of chains that have most time.
+struct Ends {
+    largest: [HashSet<u32>; 3],
+}
+
+impl Ends {
+    fn of(key: &RowKey, names: &Names) -> [End; 3] {
+        let innermost = |stack: u32| names.stacks.items()[stack as usize].first().copied();
+        match key.task {
+            Some(_) => [key.task, key.blocker_task, key.root_task],
+            None => [
+                key.caller.and_then(innermost),
+                key.blocker.and_then(|(_, stack)| innermost(stack)),
+                key.root.and_then(|(_, _, stack)| innermost(stack)),
+            ],
+        }
+    }
+
+    fn largest(small: &[(u32, RowKey, Option<&Row>)], names: &Names, (waiters, blockers): (usize, usize)) -> Self {
+        let mut times: [BTreeMap<u32, u64>; 3] = Default::default();
+        for (_, key, row) in small {
+            for (times, end) in times.iter_mut().zip(Self::of(key, names)) {
+                let Some(end) = end else { continue };
+                let ns = times.entry(end).or_default();
+                *ns = ns.saturating_add(row.map_or(0, |row| row.value.total_ns));
+            }
+        }
+        let mut most = [waiters, blockers, blockers].into_iter();
+        let largest = times.map(|times| {
+            let mut times: Vec<(u32, u64)> = times.into_iter().collect();
+            times.sort_by_key(|(_, ns)| Reverse(*ns));
+            times.into_iter().take(most.next().unwrap_or(0)).map(|(end, _)| end).collect()
+        });
+        Self { largest }
+    }
+
+    fn of_rows(&self, small: &[(u32, RowKey, Option<&Row>)], names: &mut Names) -> Vec<RowKey> {
+        let (small_stack, small_task) = (names.small_stack(&[]), names.small_task());
+        let mut of = |key: &RowKey| {
+            let ends = Self::of(key, names);
+            let is_named = |at: usize| ends[at].is_none_or(|end| self.largest[at].contains(&end));
+            let task = |at: usize, task: Option<u32>| task.map(|task| if is_named(at) { task } else { small_task });
+            let mut stack = |at: usize, stack: u32| match ends[at] {
+                None => stack,
+                Some(function) if is_named(at) => names.stack_of(Arc::from([function])),
+                Some(_) => small_stack,
+            };
+            RowKey {
+                lock: key.lock,
+                caller: key.caller.map(|id| stack(0, id)),
+                blocker: key.blocker.map(|(source, id)| (source, stack(1, id))),
+                root: key.root.map(|(lock, source, id)| (lock, source, stack(2, id))),
+                task: task(0, key.task),
+                blocker_task: task(1, key.blocker_task),
+                root_task: task(2, key.root_task),
+            }
+        };
+        small.iter().map(|(_, key, _)| of(key)).collect()
+    }
+}
+
 /// A row that is shown by itself; what is not in its key is known of rows of the whole only.
 fn named(key: &RowKey, lock: usize, row: Option<&Row>) -> PageRow {
     let blocker = row.and_then(|row| row.blocker.as_ref());
@@ -223,16 +358,16 @@ fn named(key: &RowKey, lock: usize, row: Option<&Row>) -> PageRow {
         waiter_task: key.task,
         blocker_task: key.blocker_task,
         root_task: key.root_task,
-        folded: u64::from(row.is_none()),
         ..PageRow::default()
     }
 }
 
 /// The rows of a view, field by field; a field that no row has is left out.
-fn columns(view: usize, rows: &[PageRow]) -> Json {
+fn columns(view: usize, rows: &[PageRow], small_rows: usize) -> Json {
     let mut columns = Map::new();
     let by: Vec<&str> = VIEWS[view].iter().map(|by| by.name()).collect();
     columns.insert("by".to_owned(), by.into());
+    columns.insert("small".to_owned(), small_rows.into());
     let mut column = |name: &str, of: &dyn Fn(&PageRow) -> Json| {
         let values: Vec<Json> = rows.iter().map(of).collect();
         if values.iter().any(|value| !value.is_null()) {
@@ -245,7 +380,7 @@ fn columns(view: usize, rows: &[PageRow]) -> Json {
     column("spin_ns", &|row| row.value.spin_ns.into());
     column("max_ns", &|row| row.value.max_ns.into());
     column("stacks", &|row| row.stacks.into());
-    column("folded", &|row| row.folded.into());
+    column("rest", &|row| if row.is_rest { true.into() } else { Json::Null });
     column("caller", &|row| row.caller.into());
     column("blocker", &|row| row.blocker.into());
     column("source", &|row| row.source.into());
@@ -308,9 +443,9 @@ mod tests {
         }
         let reports = VIEWS.map(|by| report(&intervals, by));
         let (warnings, flags) = (Vec::new(), Flags::default());
-        let page = Page { reports: &reports, slices, warnings, forecasts: Json::Null, flags };
+        let mut page = Page { reports: &reports, slices, warnings, forecasts: Json::Null, flags };
         let mut data = Vec::new();
-        write(page, &mut data).unwrap();
+        write(&mut page, MOST_ROWS, &mut data).unwrap();
         serde_json::from_slice(&data).unwrap()
     }
 
@@ -325,7 +460,7 @@ mod tests {
             assert_eq!(alone, MOST_LOCKS.min(locks as usize));
             for (at, view) in data["views"].as_array().unwrap().iter().enumerate().skip(1) {
                 let column = |name: &str| view[name].as_array().unwrap();
-                assert!(column("lock").len() <= MOST_ROWS + alone, "view {at}: {} rows", column("lock").len());
+                assert!(column("lock").len() <= 2 * MOST_ROWS + alone, "view {at}: {} rows", column("lock").len());
                 assert_eq!(column("total_ns").iter().map(number).sum::<u64>(), 2 * each_ns, "view {at}");
                 for slice in data["slices"].as_array().unwrap() {
                     let parts = slice["parts"][at].as_array().unwrap();

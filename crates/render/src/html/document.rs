@@ -80,7 +80,7 @@ fn policy(script: &str) -> String {
     )
 }
 
-fn packed(bytes: &[u8]) -> io::Result<String> {
+pub(super) fn packed(bytes: &[u8]) -> io::Result<String> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(bytes)?;
     Ok(BASE64_STANDARD.encode(gzip.finish()?))

@@ -105,20 +105,29 @@ const SECTIONS: &str = r#"<section id="locks"></section>
 <section id="longest"></section>
 <section id="forecast"></section>"#;
 
+/// Room for the style sheet, the texts and the frame of a page.
+const OTHERS_BYTES: usize = 50_000;
+
+/// Rows with stacks of each view that a page has at least.
+const LEAST_ROWS: usize = 50;
+
 /// Frames of a stack in lines of text.
 const FRAMES: usize = 6;
 
 impl Page<'_> {
     /// Writes the page.
-    pub fn write(self, out: &mut dyn io::Write) -> io::Result<()> {
+    pub fn write(mut self, out: &mut dyn io::Write) -> io::Result<()> {
         let [whole, by_caller, ..] = self.reports;
         let mut lines: Vec<String> = foot::lines(whole).into_iter().map(|(line, _)| line).collect();
         // What the numbers by stack rest on is said of a report that has some.
         let by_stack =
             foot::lines(by_caller).into_iter().map(|(line, _)| line).find(|line| line.starts_with("callers"));
         lines.extend(by_stack);
-        let (mut report, mut data) = (Vec::new(), Vec::new());
+        let mut report = Vec::new();
         Json.write(whole, &mut report)?;
+        let most_bytes = most_bytes(whole.duration_ns);
+        let others_bytes = document::packed(&report)?.len() + SCRIPT.len() + OTHERS_BYTES;
+        let data = self.data_within(most_bytes, most_bytes.saturating_sub(others_bytes))?;
         let document = Document {
             title: format!("lockmeter: {}", scope(whole)),
             about: about(whole),
@@ -129,13 +138,52 @@ impl Page<'_> {
             fine_print: fine_print(&lines, &whole.about),
             script: SCRIPT,
             report,
-            data: {
-                data::write(self, &mut data)?;
-                data
-            },
+            data,
         };
         document.write(out)
     }
+
+    /// What the page's script draws from. Where it takes too much room, fewer stacks are told apart, and then fewer parts of the time.
+    fn data_within(&mut self, most_bytes: usize, room: usize) -> io::Result<Vec<u8>> {
+        let (mut most_rows, slices) = (data::MOST_ROWS, self.slices.len());
+        loop {
+            let mut data = Vec::new();
+            data::write(self, most_rows, &mut data)?;
+            let is_least = most_rows <= LEAST_ROWS && self.slices.len() <= slices::LEAST_SLICES;
+            if is_least || document::packed(&data)?.len() <= room {
+                if most_rows < data::MOST_ROWS {
+                    self.warnings.push(self.what_is_added_up(most_bytes, most_rows, slices));
+                }
+                return Ok(data);
+            }
+            if most_rows > LEAST_ROWS {
+                most_rows /= 2;
+            } else {
+                self.slices.halve();
+            }
+        }
+    }
+
+    fn what_is_added_up(&self, most_bytes: usize, most_rows: usize, slices: usize) -> String {
+        let rows = self.reports.iter().skip(1).map(|report| report.rows.len()).max().unwrap_or(0);
+        let parts = match self.slices.len() {
+            fewer if fewer < slices => format!(", and its time has {fewer} parts instead of {slices}"),
+            _ => String::new(),
+        };
+        format!(
+            "to keep this page at {:.1} MB, small stacks and threads are added up: the {} largest of {} of a kind are whole{parts}; \
+             `lockmeter report` in another format has all of them",
+            most_bytes as f64 / 1e6,
+            crate::units::count(most_rows as u64),
+            crate::units::count(rows.max(most_rows) as u64),
+        )
+    }
+}
+
+/// How large a page may be: 1.5 MB for a minute, and up to 8 MB for two hours.
+fn most_bytes(duration_ns: u64) -> usize {
+    let minutes = (duration_ns as f64 / 60e9).clamp(1.0, 120.0);
+    (1.5e6 + 6.5e6 * (minutes - 1.0) / 119.0) as usize
 }
 
 fn scope(report: &Report) -> &str {

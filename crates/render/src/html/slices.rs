@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use lockmeter_profile::view::SMALL_ONES;
 use lockmeter_profile::{
-    BlockerSource, Happened, Kind, Limits, Mode, Report, Row, RowTask, ThreadState, ThreadsReport, TooLarge, Value,
+    BlockerSource, Happened, Kind, Limits, Mode, Report, Row, RowTask, ThreadState, ThreadsReport, Value,
 };
 
 use super::VIEWS;
@@ -17,7 +18,7 @@ use super::VIEWS;
 const MOST_SLICES: usize = 240;
 
 /// Fewer columns show no course of time.
-const LEAST_SLICES: usize = 30;
+pub(super) const LEAST_SLICES: usize = 30;
 
 /// What a row takes in a slice, its buckets apart.
 const PART_BYTES: usize = 80;
@@ -98,7 +99,11 @@ impl Names {
     }
 
     fn stack(&mut self, functions: &[Arc<str>]) -> u32 {
-        let frames: Arc<[u32]> = functions.iter().map(|function| self.text(function)).collect();
+        let frames = functions.iter().map(|function| self.text(function)).collect();
+        self.stack_of(frames)
+    }
+
+    pub fn stack_of(&mut self, frames: Arc<[u32]>) -> u32 {
         let (before, bytes) = (self.stacks.items.len(), size_of_val(&*frames) + 120);
         let id = self.stacks.of(frames);
         self.bytes += if self.stacks.items.len() > before { bytes } else { 0 };
@@ -132,10 +137,68 @@ impl Names {
         let blocker_task = of_blocker.map(|task| self.task(task));
         let of_root = row.root.as_deref().and_then(|root| root.by_task.as_ref()?.as_ref());
         let root_task = of_root.map(|task| self.task(task));
+        self.row_of(view, RowKey { lock, caller, blocker, root, task, blocker_task, root_task })
+    }
+
+    fn row_of(&mut self, view: usize, key: RowKey) -> u32 {
         let before = self.rows[view].items.len();
-        let id = self.rows[view].of(RowKey { lock, caller, blocker, root, task, blocker_task, root_task });
+        let id = self.rows[view].of(key);
         self.bytes += if self.rows[view].items.len() > before { 4 * size_of::<RowKey>() } else { 0 };
         id
+    }
+
+    /// The stack of these functions, and below them what is too small to be told apart.
+    pub fn small_stack(&mut self, outer: &[u32]) -> u32 {
+        let small = self.text(SMALL_ONES);
+        let frames: Vec<u32> = std::iter::once(small).chain(outer.iter().copied()).collect();
+        self.stack_of(frames.into())
+    }
+
+    /// The thread that stands for small ones.
+    pub fn small_task(&mut self) -> u32 {
+        let comm = self.text(SMALL_ONES);
+        self.tasks.of((Some(u32::MAX), comm))
+    }
+
+    /// The row that stands for a small one of other names, and for others of the same lock.
+    fn small_row(&mut self, from: &Self, key: &RowKey) -> RowKey {
+        let (stack, task) = (self.small_stack(&[]), self.small_task());
+        let only_lock =
+            RowKey { caller: None, blocker: None, root: None, task: None, blocker_task: None, root_task: None, ..*key };
+        RowKey {
+            lock: self.taken_over(from, &only_lock).lock,
+            caller: key.caller.map(|_| stack),
+            blocker: key.blocker.map(|(source, _)| (source, stack)),
+            root: key.root.map(|(_, source, _)| (None, source, stack)),
+            task: key.task.map(|_| task),
+            blocker_task: key.blocker_task.map(|_| task),
+            root_task: key.root_task.map(|_| task),
+        }
+    }
+
+    /// A row of other names.
+    fn taken_over(&mut self, from: &Self, key: &RowKey) -> RowKey {
+        let text = |all: &mut Self, id: u32| all.text(&from.texts.items[id as usize]);
+        let stack = |all: &mut Self, id: u32| {
+            let frames = from.stacks.items[id as usize].iter().map(|id| text(all, *id)).collect();
+            all.stack_of(frames)
+        };
+        let task = |all: &mut Self, id: u32| {
+            let (tgid, comm) = from.tasks.items[id as usize];
+            let comm = text(all, comm);
+            all.tasks.of((tgid, comm))
+        };
+        let lock = from.locks.items[key.lock as usize].clone();
+        self.text(&lock.name);
+        RowKey {
+            lock: self.locks.of(lock),
+            caller: key.caller.map(|id| stack(self, id)),
+            blocker: key.blocker.map(|(source, id)| (source, stack(self, id))),
+            root: key.root.map(|(lock, source, id)| (lock.map(|lock| text(self, lock)), source, stack(self, id))),
+            task: key.task.map(|id| task(self, id)),
+            blocker_task: key.blocker_task.map(|id| task(self, id)),
+            root_task: key.root_task.map(|id| task(self, id)),
+        }
     }
 }
 
@@ -274,8 +337,9 @@ impl Slices {
         slice
     }
 
-    /// Adds up neighbours where there are too many slices, or where they take too much memory; an error if few of them do so still.
-    pub fn keep_within(&mut self, limits: &Limits) -> Result<(), TooLarge> {
+    /// Adds up neighbours where there are too many slices, or where they take too much memory; then the smallest rows, if few slices do
+    /// so still.
+    pub fn keep_within(&mut self, limits: &Limits) {
         let check = |slices: &Self| limits.check(slices.bytes + slices.names.bytes);
         if self.slices.len() > MOST_SLICES {
             self.halve();
@@ -287,11 +351,58 @@ impl Slices {
         while self.slices.len() > LEAST_SLICES && check(self).is_err() {
             self.halve();
         }
-        check(self)
+        let rows = |slices: &Self| slices.names.rows.iter().skip(1).map(|rows| rows.items.len()).max().unwrap_or(0);
+        while check(self).is_err() {
+            let before = rows(self);
+            self.keep_rows(before / 2);
+            // Of each lock a row stays.
+            if rows(self) >= before {
+                break;
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// Keeps so many rows of each view, those with most time, and adds up the others, lock by lock; and forgets what no row needs.
+    fn keep_rows(&mut self, most: usize) {
+        let before = std::mem::take(&mut self.names);
+        let mut slices = std::mem::take(&mut self.slices);
+        for view in 0..VIEWS.len() {
+            let keys = before.rows[view].items();
+            let mut times: Vec<(u64, u32)> = (0..).take(keys.len()).map(|id| (0, id)).collect();
+            for (id, part) in slices.iter().flat_map(|slice| &slice.parts[view]) {
+                let ns = &mut times[*id as usize].0;
+                *ns = ns.saturating_add(part.value.total_ns);
+            }
+            times.sort_by_key(|(ns, id)| (std::cmp::Reverse(*ns), *id));
+            let mut new_ids = vec![0; keys.len()];
+            for (at, (_, id)) in times.into_iter().enumerate() {
+                let key = &keys[id as usize];
+                let key = if view == 0 || at < most {
+                    self.names.taken_over(&before, key)
+                } else {
+                    self.names.small_row(&before, key)
+                };
+                new_ids[id as usize] = self.names.row_of(view, key);
+            }
+            for slice in &mut slices {
+                let mut parts = HashMap::<u32, Part>::new();
+                for (id, part) in std::mem::take(&mut slice.parts[view]) {
+                    parts.entry(new_ids[id as usize]).or_default().merge(&part);
+                }
+                slice.parts[view] = parts;
+            }
+        }
+        self.bytes = slices.iter().map(Slice::bytes).sum();
+        self.slices = slices;
     }
 
     /// Adds up neighbours.
-    fn halve(&mut self) {
+    pub(super) fn halve(&mut self) {
         let mut halved = Vec::<Slice>::with_capacity(MOST_SLICES);
         for (at, slice) in std::mem::take(&mut self.slices).into_iter().enumerate() {
             match halved.last_mut().filter(|_| at % 2 == 1) {
@@ -341,7 +452,7 @@ mod tests {
         let mut slices = Slices::default();
         for at in 0..intervals {
             slices.add(0, 0, &view::report(&about, std::iter::once(interval(at, locks)), &query));
-            slices.keep_within(limits).unwrap();
+            slices.keep_within(limits);
         }
         (slices, view::report(&about, (0..intervals).map(|at| interval(at, locks)), &query))
     }
@@ -367,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Makes sure that a long recording in little memory has longer slices, and is refused only when even few are too many.
+    /// Makes sure that a long recording in little memory has longer slices, and that no time is lost where even few are too many.
     #[test]
     fn slices_grow_longer_where_memory_is_short() {
         let (all, _) = sliced(200, 1, &Limits::NONE);
@@ -378,6 +489,7 @@ mod tests {
         assert!((LEAST_SLICES / 2..150).contains(&few.slices.len()), "{} slices", few.slices.len());
         assert_eq!(few.slices.iter().map(|slice| slice.intervals).sum::<u64>(), 200);
         let mut too_many = sliced(100, 1, &Limits::NONE).0;
-        assert!(too_many.keep_within(&limits.shared_by(192 << 20)).is_err());
+        too_many.keep_within(&limits.shared_by(192 << 20));
+        assert_eq!(too_many.slices.iter().map(|slice| slice.intervals).sum::<u64>(), 100);
     }
 }

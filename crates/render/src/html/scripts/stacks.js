@@ -31,7 +31,14 @@ function selectedRows(view, what) {
   return sums(view, selection.window).filter((row) => row.totalNs > 0 && isSelected(row, what));
 }
 
-const isRest = (view, at) => view.folded && view.folded[at] !== 1;
+const isRest = (view, at) => Boolean(view.rest && view.rest[at]);
+
+// What is said of small rows, of which not everything is told; nothing where there are none.
+function wordsOfSmall(view, of, what, kept) {
+  const ns = of.reduce((sum, row) => sum + (isRest(view, row.at) ? row.totalNs : 0), 0);
+  if (ns === 0) return '';
+  return quiet(`${share(ns, of.reduce((sum, row) => sum + row.totalNs, 0))} of this is in small ${what}: of ${count(view.small)} ${what} the page has only ${kept}.`);
+}
 
 function drawFlames() {
   const present = FLAMES.filter(([, , what]) => data.locks.some((lock) => lock.happened === what));
@@ -43,8 +50,9 @@ function drawFlames() {
   const { kinds, found, result } = flamePlaces(drawFlames);
   kinds.replaceChildren(choices('Flames', present, name, (other) => { flames.path = []; select({ flames: other }); }));
   const view = data.views[number];
-  const path = (row) => [...(isRest(view, row.at) ? ['[small ones, added up]'] : frames(view, row.at)), `[${lockTitle(row.lock, short)}]`];
-  const root = tree(selectedRows(number, what).map((row) => ({ path: path(row), ns: row.totalNs })), ['ns']);
+  const path = (row) => [...frames(view, row.at), `[${lockTitle(row.lock, short)}]`];
+  const of = selectedRows(number, what);
+  const root = tree(of.map((row) => ({ path: path(row), ns: row.totalNs })), ['ns']);
   if (root.ns === 0) {
     found.textContent = '';
     result.replaceChildren(quiet(whyNoStacks(what)));
@@ -54,14 +62,14 @@ function drawFlames() {
   const graph = flameGraph(root, {
     number: 'ns',
     kind: name,
-    classOf: (node) => `${name} shade${shade(node.name)}${isLock(node) ? ' of-lock' : ''}`,
+    classOf: (node) => `${name} shade${shade(node.name)}${isLock(node) || node.name === SMALL ? ' of-lock' : ''}`,
     label: (node) => short(node.name),
     linesOf: (node, top) => [`${duration(node.ns)} ${held}`, `${share(node.ns, top.ns)} of what is shown, ${share(node.ns, root.ns)} of all`],
     words: (top) => (top === root ? `${duration(root.ns)} ${held}` : `${top.name}: ${duration(top.ns)}, ${share(top.ns, root.ns)} of ${duration(root.ns)}`),
     redraw: drawFlames,
     found,
   });
-  result.replaceChildren(...graph, el('p', { class: 'command' }, 'The same as text: ', el('code', {}, command(by))),
+  result.replaceChildren(...graph, wordsOfSmall(view, of, 'stacks', 'the outermost functions'), el('p', { class: 'command' }, 'The same as text: ', el('code', {}, command(by))),
     selection.window && slices.length > 1 ? quiet('In a window, stacks are scaled to the exact totals interval by interval and added up; the command scales the window as one.') : '');
 }
 

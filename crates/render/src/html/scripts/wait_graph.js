@@ -11,7 +11,6 @@ const TIME_OF_NODE_PX = 8;
 const THINNEST_PX = 0.8;
 // Of those at the other ends of a node's edges.
 const NAMED_ENDS = 5;
-const SMALL_ONES = { key: '[small]', label: '[small ones, added up]', isKnown: false };
 
 // Name, label, view, what it is grouped by, who waits, blocks and is the root in a row (no root where the blocker is it itself), and what
 // several are called.
@@ -23,7 +22,7 @@ const GRAPHS = [
 
 const siteEnd = (stack, otherwise) => {
   const name = stackOf(stack)[0];
-  return { key: name || otherwise, label: name || otherwise, isKnown: Boolean(name) };
+  return { key: name || otherwise, label: name || otherwise, isKnown: Boolean(name) && name !== SMALL };
 };
 
 const hasRoot = (view, at) => Boolean(view.root_lock) && view.root_lock[at] !== null;
@@ -57,6 +56,7 @@ function processEnd({ tgid }) {
 function tasksOf(view, at, end) {
   const of = (column, otherwise) => {
     const task = taskOf(view[column] && view[column][at]);
+    if (task && task.comm === SMALL) return { key: SMALL, label: SMALL, isKnown: false };
     return task ? end(task) : { key: otherwise, label: otherwise, isKnown: false };
   };
   const root = hasRoot(view, at) ? of('root_task', `[${view.root_source[at]}]`) : null;
@@ -84,15 +84,14 @@ function drawGraph() {
     place.replaceChildren(...tools, quiet(allNs === 0 ? whyNoStacks('wait') : lacks));
     return;
   }
-  const small = { waiter: SMALL_ONES, blocker: SMALL_ONES, root: null };
-  const chains = of.map((row) => ({ ...(isRest(view, row.at) ? small : endsOf(view, row.at)), ns: row.totalNs }));
+  const chains = of.map((row) => ({ ...endsOf(view, row.at), ns: row.totalNs }));
   const known = chains.flatMap(({ waiter, blocker, root }) => [[waiter, blocker], [blocker, root]]).filter((pair) => pair.every((end) => end && end.isKnown));
   const inCircle = circles(known.map(([one, other]) => [one.key, other.key]));
   const columns = graphColumns(chains, selection.nodes);
   const isOfCircle = (one, other) => inCircle.has(one.key) && inCircle.get(one.key) === inCircle.get(other.key);
   const marks = [inCircle.size > 0 ? `↻ ${many} that block each other in turn: a circle, which need not be a deadlock.` : null, `● roots: ${many} that held others up and were not seen to wait themselves.`,
     'Point at one, or reach it with Tab, to see only what it waits for and what waits for it.'];
-  place.replaceChildren(...tools, ...(lacks ? [quiet(lacks)] : []), graphDrawing(columns, { allNs, inCircle, isOfCircle, width: widthOf(place) }), quiet(marks.filter(Boolean).join(' ')),
+  place.replaceChildren(...tools, ...(lacks ? [quiet(lacks)] : []), graphDrawing(columns, { allNs, inCircle, isOfCircle, width: widthOf(place) }), quiet(marks.filter(Boolean).join(' ')), wordsOfSmall(view, of, 'chains', `those ${many} that are among the largest`),
     el('p', { class: 'command' }, 'The same as text: ', el('code', {}, command(by))));
 }
 
@@ -128,10 +127,13 @@ function graphColumn(chains, end, most) {
     if (end === 'root' || (end === 'blocker' && !chain.root)) of.rootNs += of.isKnown ? chain.ns : 0;
     all.set(of.key, of);
   }
-  const sorted = [...all.values()].sort((one, other) => other.ns - one.ns);
-  if (sorted.length <= most + 1) return all;
+  const small = all.get(SMALL);
+  const sorted = [...all.values()].filter((of) => of !== small).sort((one, other) => other.ns - one.ns);
+  if (!small && sorted.length <= most + 1) return all;
   const rest = sorted.slice(most);
-  const others = { ...node({ key: '[others]', label: counted(rest.length, 'other', 'others'), isKnown: false }), isLast: true };
+  const label = small ? `${rest.length === 0 ? 'small' : `${count(rest.length)} others, and smaller`} ones, added up` : counted(rest.length, 'other', 'others');
+  const others = { ...node({ key: '[others]', label, isKnown: false }), isLast: true };
+  if (small) rest.push(small);
   for (const { key, ns } of rest) {
     others.ns += ns;
     all.set(key, others);
