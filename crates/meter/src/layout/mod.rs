@@ -54,7 +54,7 @@ pub use thread::{
 /// First eight bytes of a session's head.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"LKMTSES\0");
 /// Version of this layout; a reader refuses others.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 #[cfg(test)]
 mod tests {

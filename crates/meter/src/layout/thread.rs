@@ -1,6 +1,6 @@
 //! What one thread recorded.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64};
 
 use super::PAGE;
 use super::samples::Slot;
@@ -58,9 +58,11 @@ pub struct Thread {
     /// Zero: where a [`CountedSlot`](super::CountedSlot) has its site, for `release_cache` leads here where there is none.
     pub no_site: AtomicU64,
     /// Place of the owner's name, from 1.
-    pub comm: AtomicU32,
+    pub comm: AtomicU16,
     /// Slots in use.
-    pub used: AtomicU32,
+    pub used: AtomicU16,
+    /// Of the waits that are [kept](Self::past_wait) as one, how long the last was, in 1,024 ticks.
+    pub last_of_past_wait: AtomicU32,
     /// How many of `held` count: never more than there are.
     pub held_count: AtomicU32,
     /// The next in the list of free tables.
@@ -79,7 +81,7 @@ pub struct Thread {
     pub held_switches: AtomicU32,
     /// When this thread last read the clock while it held no lock, by that clock.
     pub clock_read: AtomicU64,
-    /// A wait of the thread's that has ended: from when to when, in ticks, and who had most of it, as
+    /// A wait of the thread's that has ended, or several: from when to when, in ticks, and who had most of it, as
     /// [`pack_release`](super::pack_release) puts it.
     pub past_wait: [AtomicU64; 3],
     /// Waits of the thread's for a condition that timed out one after the other, until somebody signals it: from when to when, in ticks;

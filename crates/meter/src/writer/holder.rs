@@ -26,5 +26,5 @@ pub(super) fn look(segment: &'static Process, lock: usize, thread: u32) -> Holde
     let held = (holder.held_count.load(Relaxed) as usize).min(holder.held.len());
     let acquired = holder.held[..held].iter().rev().find(|held| held.lock.load(Relaxed) == lock as u64);
     let site = acquired.map_or(0, |held| held.site.load(Relaxed));
-    Holder { site, comm: holder.comm.load(Relaxed) as u16 }
+    Holder { site, comm: holder.comm.load(Relaxed) }
 }

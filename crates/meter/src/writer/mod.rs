@@ -574,7 +574,7 @@ fn note_releaser(held: Wanted, is_writer: bool, acquired: u64, registers: &Regis
         let site = stack_cache::site(segment, mine.thread, registers, acquired);
         if let Some(found) = locks::find_or_make(segment, held.lock, held.kind, || site) {
             let entry = found.entry();
-            let comm = mine.thread.comm.load(Relaxed) & 0xffff;
+            let comm = u32::from(mine.thread.comm.load(Relaxed));
             let writer_comm = entry.releaser_comm.load(Relaxed) & !0xffff;
             let now = clock::ticks();
             if let Some(shared) = shared_locks::of_entry(entry) {

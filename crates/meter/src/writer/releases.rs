@@ -242,25 +242,32 @@ fn divide_by(in_wait: &mut ReleasesInWait, lock: u32, wait_mode: u8, (begun, end
 /// As much shorter a wait does not take the place of another, until as much time has passed as that one took.
 const MUCH_SHORTER: u64 = 8;
 
+/// What [`Thread::last_of_past_wait`] counts.
+const TICKS_OF_LAST: u64 = 1024;
+
 /// A wait follows another closely if this part of it is longer than what lies between them.
 const CLOSELY: u64 = 4;
 
 /// This thread's wait had these parts: of its waits, the one is kept that is the likeliest to explain why others wait for the thread, the
 /// last one unless it was much shorter. Of waits that follow each other closely and have one root all are kept as one: as long as all
-/// together, and ended by the last.
+/// together, and ended by the last. Whether another is much shorter than these, the last of them says: a row of many, each as long as the
+/// next one that has another root, must not keep that one out.
 pub(super) fn waited(thread: &'static Thread, (begun, ended): (u64, u64), parts: &Parts) {
-    let [from, until, root] = &thread.past_wait;
+    let ([from, until, root], last) = (&thread.past_wait, &thread.last_of_past_wait);
     let (old_from, old_until) = (from.load(Relaxed), until.load(Relaxed));
-    let lasted = old_until.saturating_sub(old_from);
+    let lasted = u64::from(last.load(Relaxed)) * TICKS_OF_LAST;
     let (lasts, gap, its_root) = (ended.saturating_sub(begun), begun.saturating_sub(old_until), parts.root());
-    if its_root != NOBODY && its_root == root.load(Relaxed) && gap < lasts / CLOSELY && lasted > 0 {
+    let keep_last = || last.store(u32::try_from(lasts / TICKS_OF_LAST).unwrap_or(u32::MAX), Relaxed);
+    if its_root != NOBODY && its_root == root.load(Relaxed) && gap < lasts / CLOSELY && old_until > 0 {
         from.store(old_from + gap, Relaxed);
         until.store(ended, Relaxed);
+        keep_last();
         return;
     }
     if lasted / MUCH_SHORTER > lasts && lasted > ended.saturating_sub(old_until) {
         return;
     }
+    keep_last();
     from.store(begun, Relaxed);
     until.store(ended, Relaxed);
     root.store(its_root, Relaxed);
@@ -272,5 +279,33 @@ pub(super) fn forget(segment: &'static Process) {
         for release in of(segment, place, false).into_iter().flat_map(|kept| &kept.releases) {
             release.at.store(0, Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn had_by(root: u64, ticks: u64) -> Parts {
+        let mut parts = Parts { parts: [[0; 3]; PARTS], count: 0 };
+        parts.add(root, NOBODY, ticks);
+        parts
+    }
+
+    /// Regression: a row of waits shut out the next one, which had another root, for as long as all of them took.
+    #[test]
+    fn a_row_of_waits_is_one_and_makes_room_for_the_next() {
+        const MS: u64 = 3_000_000;
+        // SAFETY: all fields are integers, for which zeroes will do.
+        let thread: &'static Thread = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        let kept = || thread.past_wait.each_ref().map(|word| word.load(Relaxed));
+        for wait in 1..=20 {
+            waited(thread, (wait * MS, (wait + 1) * MS), &had_by(7, MS));
+        }
+        assert_eq!(kept(), [MS, 21 * MS, 7], "one after the other");
+        waited(thread, (21 * MS, 21 * MS + MS / 10), &had_by(8, MS / 10));
+        assert_eq!(kept(), [MS, 21 * MS, 7], "much shorter");
+        waited(thread, (22 * MS, 23 * MS), &had_by(8, MS));
+        assert_eq!(kept(), [22 * MS, 23 * MS, 8], "as long");
     }
 }

@@ -63,7 +63,7 @@ fn slot(thread: &'static Thread, place: usize) -> Option<&'static Slot> {
 /// Counts one event of this duration, and says to which sample if that has all of the key.
 #[inline]
 pub(super) fn count(segment: &'static Process, thread: &'static Thread, key: Key, ns: u64) -> Option<u16> {
-    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }.pack();
+    let meta = Meta { comm: thread.comm.load(Relaxed), ..key.meta }.pack();
     let found = find(thread, &key, meta).or_else(|| take(segment, thread, key));
     if let Some((place, slot)) = found {
         add(segment, thread, slot, ns);
@@ -78,7 +78,7 @@ pub(super) fn count(segment: &'static Process, thread: &'static Thread, key: Key
 
 /// Counts a part of an event that is counted itself.
 pub(super) fn count_part(segment: &'static Process, thread: &'static Thread, key: Key, ns: u64) {
-    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }.pack();
+    let meta = Meta { comm: thread.comm.load(Relaxed), ..key.meta }.pack();
     // Without room for it, the part is nobody's.
     if let Some((_, slot)) = find(thread, &key, meta).or_else(|| take(segment, thread, key)) {
         add(segment, thread, slot, ns);
@@ -90,7 +90,7 @@ pub(super) fn count_part(segment: &'static Process, thread: &'static Thread, key
 #[inline(always)]
 pub(super) fn count_again(header: &Process, thread: &'static Thread, place: u16, meta: Meta, ns: u64) -> bool {
     let Some(slot) = slot(thread, place.into()) else { return false };
-    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..meta }.pack();
+    let meta = Meta { comm: thread.comm.load(Relaxed), ..meta }.pack();
     let is_it = slot.meta.load(Relaxed) == meta;
     if is_it {
         add(header, thread, slot, ns);
@@ -142,7 +142,7 @@ pub(super) fn count_untimed(counted: &CountedSlot) {
 
 /// The sample of the holds that are not timed of a lock or class at this place. `None` if the thread has no room for another.
 pub(super) fn untimed(segment: &'static Process, thread: &'static Thread, key: Key) -> Option<&'static CountedSlot> {
-    let meta = Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }.pack();
+    let meta = Meta { comm: thread.comm.load(Relaxed), ..key.meta }.pack();
     let (_, slot) = find(thread, &key, meta).or_else(|| take(segment, thread, key))?;
     Some(slot.counted())
 }
@@ -163,7 +163,7 @@ fn folded(segment: &'static Process, thread: &'static Thread, key: Key) -> Optio
         site: 0,
         blocker: 0,
         lock: key.lock & 0xffff_ffff,
-        meta: Meta { comm: thread.comm.load(Relaxed) as u16, blocked: blocked::UNKNOWN, ..key.meta },
+        meta: Meta { comm: thread.comm.load(Relaxed), blocked: blocked::UNKNOWN, ..key.meta },
     };
     find_or_take(segment, thread, &folded).map(|(_, slot)| slot)
 }
@@ -172,13 +172,13 @@ fn folded(segment: &'static Process, thread: &'static Thread, key: Key) -> Optio
 #[cold]
 #[inline(never)]
 fn take(segment: &'static Process, thread: &'static Thread, key: Key) -> Option<(usize, &'static Slot)> {
-    let key = Key { meta: Meta { comm: thread.comm.load(Relaxed) as u16, ..key.meta }, ..key };
+    let key = Key { meta: Meta { comm: thread.comm.load(Relaxed), ..key.meta }, ..key };
     for site in [key.site, key.blocker] {
         if site != 0 && site & SITE_IS_STACK == 0 {
             names::see_module(segment, (site & !SITE_IS_RELEASE) as usize);
         }
     }
-    let has_room = thread.used.load(Relaxed) < SLOTS_WITH_SITE;
+    let has_room = u32::from(thread.used.load(Relaxed)) < SLOTS_WITH_SITE;
     if has_room { find_or_take(segment, thread, &key) } else { None }
 }
 

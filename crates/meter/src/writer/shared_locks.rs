@@ -262,7 +262,7 @@ pub(super) fn is_watched(lock: usize) -> bool {
 
 /// A site of this process as others understand it; 0 if there is no room for it.
 fn elsewhere(segment: &'static Process, thread: &'static Thread, site: u64) -> u64 {
-    let comm = thread.comm.load(Relaxed);
+    let comm = thread.comm.load(Relaxed).into();
     stacks::number_of(segment, site).map_or(0, |place| pack_elsewhere(segment.number.load(Relaxed), place, comm))
 }
 

@@ -68,6 +68,7 @@ pub(super) fn forget() {
 pub(super) fn renamed(comm: u32) {
     tls::set_comm(comm);
     let Some(mine) = table().and_then(mine_if_idle) else { return };
+    let comm = comm as u16;
     if mine.thread.comm.swap(comm, Relaxed) != comm {
         release_cache::forget(mine.thread);
     }
@@ -82,7 +83,7 @@ pub(super) fn renamed(comm: u32) {
 pub(super) unsafe fn other_renamed(descriptor: usize, comm: u32) {
     // SAFETY: the caller's obligation.
     if let Some(table) = unsafe { tls::set_comm_of(descriptor, comm) } {
-        table.comm.store(comm, Relaxed);
+        table.comm.store(comm as u16, Relaxed);
         release_cache::forget(table);
     }
 }
@@ -176,7 +177,8 @@ fn take_table() -> Option<&'static Thread> {
     for word in thread.past_wait.iter().chain(&thread.timed_out) {
         word.store(0, Relaxed);
     }
-    thread.comm.store(tls::comm(), Relaxed);
+    thread.last_of_past_wait.store(0, Relaxed);
+    thread.comm.store(tls::comm() as u16, Relaxed);
     release_cache::forget(thread);
     stack_cache::forget(thread);
     thread.owner.store(id, Release);
