@@ -8,9 +8,6 @@ const ROOTS = 3;
 const CHAINS = 4;
 const TASKS = 5;
 
-// What small ones together are called: they have fewer functions than they had, or are threads of no process.
-const SMALL = '[small ones, added up]';
-
 const slices = data.slices;
 const rows = report.rows;
 

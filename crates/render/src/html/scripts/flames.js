@@ -53,6 +53,9 @@ function flameGraph(root, { number, kind, classOf, label, linesOf, words, redraw
   return [el('p', {}, `${words(top)} `, back), el('div', { class: 'scroll flame' }, flameDrawing(top, look, widthOf(document.querySelector('#flames .contents'))))];
 }
 
+// What small ones together are called: they have fewer functions than they had, or are threads of no process.
+const SMALL = '[small ones, added up]';
+
 // The largest first; what stands for small ones is no branch of its own, and comes last.
 const isSmall = (node) => Number(node.name === SMALL);
 const childrenOf = (node, number) => [...node.children.values()].sort((one, other) => isSmall(one) - isSmall(other) || other[number] - one[number]);
