@@ -76,8 +76,10 @@ demo-fleet: build fleet workloads
 
 test: workloads
 	@scripts/setup test
-	@# The tests need not build the workloads once more.
-	@LOCKMETER_TEST_WORKLOADS=$(CURDIR)/$(WORKLOADS) scripts/run-tests
+	$(CARGO) test --package lockmeter-locks --features lockdep --locked --test lockdep
+	@scripts/test-locks fast
+	$(CARGO) test-members --doc --quiet
+	$(CARGO) test-members --lib --bins --tests --no-fail-fast
 	@scripts/check-packages --run
 
 fuzz:
