@@ -2,8 +2,7 @@
 //!
 //! A semaphore may guard something, hand out work, or tell that something is done, and looks the same each time. As a lock it is released
 //! by those who wait for it at other times; work is handed out by somebody else. So a function that waits for semaphores waits for locks
-//! if most of its sleepers are woken by threads that were seen to sleep in it for the same one, too. All of Python's conditions sleep in one
-//! function, each wait for a semaphore of its own: there, who hands out work may have waited once for something else.
+//! if most of its sleepers are woken by threads that were seen to sleep in it, too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,8 +11,8 @@ use lockmeter_symbols::call_of_evaluator;
 
 use super::waits::{Site, Told};
 
-/// Sleepers that are remembered of a function: of a lock some come again soon.
-const MOST_SLEEPERS: usize = 1024;
+/// Threads that are remembered of a function: of a lock some come again soon.
+const MOST_THREADS: usize = 1024;
 
 /// Functions that are remembered.
 const MOST_FUNCTIONS: usize = 4096;
@@ -40,20 +39,13 @@ fn user(frames: &[Frame]) -> Option<String> {
     }
 }
 
-/// A thread, and the semaphore for which it sleeps; 0: any, for processes may know a shared one by several addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Sleeper {
-    pub(super) tid: u32,
-    pub(super) address: u64,
-}
-
 /// By the function that uses the semaphore.
 #[derive(Default)]
 pub struct SemaphoreUses(HashMap<Option<String>, Use>);
 
 #[derive(Default)]
 struct Use {
-    sleepers: HashSet<Sleeper>,
+    sleepers: HashSet<u32>,
     by_sleepers: f64,
     by_others: f64,
 }
@@ -66,16 +58,14 @@ impl Use {
 
 impl SemaphoreUses {
     /// A thread sleeps there.
-    pub(super) fn waits(&mut self, site: &Site, sleeper: Sleeper) {
-        let Some(of) = self.of(site) else { return };
-        if of.sleepers.len() + 2 > MOST_SLEEPERS {
-            of.sleepers.clear();
+    pub(super) fn waits(&mut self, site: &Site, tid: u32) {
+        if let Some(of) = self.of(site).filter(|of| of.sleepers.len() < MOST_THREADS) {
+            of.sleepers.insert(tid);
         }
-        of.sleepers.extend([sleeper, Sleeper { address: 0, ..sleeper }]);
     }
 
-    /// A thread has woken one that slept there for this semaphore.
-    pub(super) fn wakes(&mut self, site: &Site, waker: Sleeper, weight: f64) {
+    /// A thread has woken somebody there.
+    pub(super) fn wakes(&mut self, site: &Site, waker: u32, weight: f64) {
         let Some(of) = self.of(site) else { return };
         if of.sleepers.contains(&waker) {
             of.by_sleepers += weight;
@@ -120,25 +110,18 @@ mod tests {
     fn a_lock_is_released_by_those_who_wait_for_it_and_work_by_somebody_else() {
         let (lock, work) = (site("enter"), site("take_work"));
         let mut uses = SemaphoreUses::default();
-        let address = 0x1000;
         for tid in [1, 2, 3] {
-            uses.waits(&lock, Sleeper { tid, address });
-            uses.waits(&work, Sleeper { tid, address });
+            uses.waits(&lock, tid);
+            uses.waits(&work, tid);
         }
-        // It has waited for something else in the same function.
-        uses.waits(&work, Sleeper { tid: 9, address: 0x2000 });
         assert!(!uses.is_lock(&lock.semaphore_user), "nobody was seen to release it");
-        for (tid, weight) in [(1, 1.0), (2, 3.0), (9, 1.0)] {
-            uses.wakes(&lock, Sleeper { tid, address }, weight);
+        for (waker, weight) in [(1, 1.0), (2, 3.0), (9, 1.0)] {
+            uses.wakes(&lock, waker, weight);
         }
-        for (tid, weight) in [(9, 5.0), (1, 1.0)] {
-            uses.wakes(&work, Sleeper { tid, address }, weight);
+        for (waker, weight) in [(9, 5.0), (1, 1.0)] {
+            uses.wakes(&work, waker, weight);
         }
         assert!(uses.is_lock(&lock.semaphore_user) && !uses.is_lock(&work.semaphore_user));
-        for _ in 0..5 {
-            uses.wakes(&work, Sleeper { tid: 9, address: 0 }, 5.0);
-        }
-        assert!(uses.is_lock(&work.semaphore_user), "of another process it is not known for which it slept");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::holders::{Holder, HolderRoot, Holders, WhichLock};
 use super::named_holder::holder_in_memory;
 use super::processes::{Processes, copied_stack as as_copied};
 use super::releases::{LockAddress, Part, PastSleep, Releases, Root as RootOf};
-use super::semaphores::{SemaphoreUses, Sleeper, semaphore_user};
+use super::semaphores::{SemaphoreUses, semaphore_user};
 use super::tables::{Drained, RETRIED, Record, TIMED_OUT, TotalKey, Word};
 use super::user_stacks::{FutexCallKey, LockBehind, is_of_preloaded, is_preloaded_file, leave_nameless_out};
 use crate::cgroups::CgroupTree;
@@ -229,7 +229,7 @@ impl Waits {
         self.processes.borrow_mut().inherit(record.sleep.tgid, record.parent);
         let word = word_of(&record.sleep);
         let site = self.site(&record.sleep, record.sleep.tgid, &record.sleeper);
-        self.semaphores.borrow_mut().waits(&site, Sleeper { tid: record.sleep.tid, address: record.sleep.word });
+        self.semaphores.borrow_mut().waits(&site, record.sleep.tid);
         self.learn(word, &site, INTRODUCTION_WEIGHT);
     }
 
@@ -253,10 +253,9 @@ impl Waits {
         let waited_ns = record.waited_ns.max(1);
         let weight = if waited_ns >= record.period_ns { 1.0 } else { record.period_ns as f64 / waited_ns as f64 };
         let told = self.learn(word, &site, weight * waited_ns as f64);
-        self.semaphores.borrow_mut().waits(&site, Sleeper { tid: record.sleep.tid, address: record.sleep.word });
+        self.semaphores.borrow_mut().waits(&site, record.sleep.tid);
         if is_by_futex {
-            let address = if is_stranger { 0 } else { record.sleep.word };
-            self.semaphores.borrow_mut().wakes(&site, Sleeper { tid: record.waker_tid, address }, weight);
+            self.semaphores.borrow_mut().wakes(&site, record.waker_tid, weight);
         }
         let source = match (record.waker, &releaser) {
             (WAKER_FUTEX, Some(releaser)) if releaser.frames.is_empty() => BlockerSource::StackLost,
