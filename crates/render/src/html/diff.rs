@@ -7,7 +7,7 @@ use lockmeter_profile::{Dimension, Report};
 use serde_json::json;
 
 use super::Flags;
-use super::document::{Document, fine_print, headline, notices, script, text, warned};
+use super::document::{Document, Packed, fine_print, headline, notices, script, text, warned};
 use crate::units::duration;
 use crate::{DiffHeadline, Exporter, Json, foot};
 
@@ -74,8 +74,8 @@ impl DiffPage<'_> {
                 Some(fine_print(&lines, &side.about))
             }),
             script: SCRIPT,
-            report,
-            data,
+            report: Packed::new(&report)?,
+            data: Packed::new(&data)?,
         };
         document.write(out)
     }

@@ -32,9 +32,9 @@ pub(super) struct Document<'a> {
     pub fine_print: String,
     pub script: &'a str,
     /// What the same command prints with `--format json`.
-    pub report: Vec<u8>,
+    pub report: Packed,
     /// What the script knows beside it.
-    pub data: Vec<u8>,
+    pub data: Packed,
 }
 
 impl Document<'_> {
@@ -63,8 +63,8 @@ impl Document<'_> {
             "waiting" => self.waiting.clone(),
             "sections" => self.sections.to_owned(),
             "fine_print" => self.fine_print.clone(),
-            "report" => packed(&self.report)?,
-            "data" => packed(&self.data)?,
+            "report" => self.report.0.clone(),
+            "data" => self.data.0.clone(),
             other => unreachable!("the template asks for {other}"),
         })
     }
@@ -80,10 +80,19 @@ fn policy(script: &str) -> String {
     )
 }
 
-pub(super) fn packed(bytes: &[u8]) -> io::Result<String> {
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(bytes)?;
-    Ok(BASE64_STANDARD.encode(gzip.finish()?))
+/// Data as a page has it.
+pub(super) struct Packed(String);
+
+impl Packed {
+    pub fn new(bytes: &[u8]) -> io::Result<Self> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        gzip.write_all(bytes)?;
+        Ok(Self(BASE64_STANDARD.encode(gzip.finish()?)))
+    }
+
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// Names in a text may have any length; beyond this they would only take the room of others. The JSON has all of them.
@@ -196,15 +205,15 @@ mod tests {
             sections: "",
             fine_print: raw.clone(),
             script: "",
-            report: raw.clone().into_bytes(),
-            data: raw.clone().into_bytes(),
+            report: Packed::new(raw.as_bytes()).unwrap(),
+            data: Packed::new(raw.as_bytes()).unwrap(),
         };
         let mut page = Vec::new();
         document.write(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
         assert!(!page.contains(['\x1b', '\u{202e}']), "{page}");
         assert_eq!(page.matches("\\u{1b}[31m\\u{202e}").count(), 7, "{page}");
-        assert!(page.contains(&packed(raw.as_bytes()).unwrap()));
+        assert!(page.contains(&Packed::new(raw.as_bytes()).unwrap().0));
     }
 
     #[test]

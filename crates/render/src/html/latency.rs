@@ -6,7 +6,7 @@ use lockmeter_profile::latency::LatencyReport;
 use serde_json::json;
 
 use super::Flags;
-use super::document::{Document, fine_print, headline, notices, script};
+use super::document::{Document, Packed, fine_print, headline, notices, script};
 use crate::latency::{LatencyHeadline, about, foot};
 use crate::{Exporter, Json};
 
@@ -43,8 +43,8 @@ impl LatencyPage<'_> {
             sections: SECTIONS,
             fine_print: fine_print(&lines, &self.report.about),
             script: SCRIPT,
-            report,
-            data: json!({ "flags": self.flags.words() }).to_string().into_bytes(),
+            report: Packed::new(&report)?,
+            data: Packed::new(json!({ "flags": self.flags.words() }).to_string().as_bytes())?,
         };
         document.write(out)
     }

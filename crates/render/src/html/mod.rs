@@ -19,7 +19,7 @@ use lockmeter_profile::{Dimension, Report};
 use crate::headline::Headline;
 use crate::table::{about, capitalized, sentence};
 use crate::{Exporter, Json, foot, threads};
-use document::{Document, fine_print, headline, notices, script, text};
+use document::{Document, Packed, fine_print, headline, notices, script, text};
 
 pub use diff::{DIFF_VIEWS, DiffPage};
 pub use latency::LatencyPage;
@@ -126,7 +126,8 @@ impl Page<'_> {
         let mut report = Vec::new();
         Json.write(whole, &mut report)?;
         let most_bytes = most_bytes(whole.duration_ns);
-        let others_bytes = document::packed(&report)?.len() + SCRIPT.len() + OTHERS_BYTES;
+        let report = Packed::new(&report)?;
+        let others_bytes = report.len() + SCRIPT.len() + OTHERS_BYTES;
         let data = self.data_within(most_bytes, most_bytes.saturating_sub(others_bytes))?;
         let document = Document {
             title: format!("lockmeter: {}", scope(whole)),
@@ -144,13 +145,14 @@ impl Page<'_> {
     }
 
     /// What the page's script draws from. Where it takes too much room, fewer stacks are told apart, and then fewer parts of the time.
-    fn data_within(&mut self, most_bytes: usize, room: usize) -> io::Result<Vec<u8>> {
+    fn data_within(&mut self, most_bytes: usize, room: usize) -> io::Result<Packed> {
         let (mut most_rows, slices) = (data::MOST_ROWS, self.slices.len());
         loop {
             let mut data = Vec::new();
             data::write(self, most_rows, &mut data)?;
             let is_least = most_rows <= LEAST_ROWS && self.slices.len() <= slices::LEAST_SLICES;
-            if is_least || document::packed(&data)?.len() <= room {
+            let data = Packed::new(&data)?;
+            if is_least || data.len() <= room {
                 if most_rows < data::MOST_ROWS {
                     self.warnings.push(self.what_is_added_up(most_bytes, most_rows, slices));
                 }
