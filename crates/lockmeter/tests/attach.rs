@@ -86,7 +86,7 @@ fn callers_and_blockers_are_known(recording: &str, lock: &str, said: &serde_json
     let (often_ns, seldom_ns) = (of("often", &callers.rows), of("seldom", &callers.rows));
     let all_ns = sum(&callers.rows).1;
     assert!((often_ns + seldom_ns) * 100 > all_ns * 95, "waits without their caller\n{}", callers.shown);
-    // A lock that is taken by the one that comes lets most of its waiters wait where each began: which site that is, is luck.
+    // A lock that any thread may take at any time lets most of its waiters wait where each began: which site that is, is luck.
     let known_ns = said["seldom_wait_ns"].as_u64().unwrap();
     assert!(is_near(seldom_ns, known_ns, all_ns), "{seldom_ns} in seldom(), but {said}\n{}", callers.shown);
     for row in &callers.rows {

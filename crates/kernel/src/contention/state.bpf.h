@@ -93,7 +93,7 @@ struct known_who {
 	struct who who;
 };
 
-/* Holds of which a CPU times one of this many. */
+/* Holds of which a CPU times one in `one_in`. */
 struct hold_group {
 	__u64 since_ns;
 	__u32 timed;  /* since then */

@@ -144,13 +144,13 @@ pub(super) fn find<'a>(
                     let is_timed = word.is_some_and(|word| word.is_timed);
                     let monitor = java.and_then(|java| java.monitor);
                     // The thread gives up only to try again, and may have done so before it was first seen.
-                    let naps = is_timed && monitor.is_some();
-                    is_older |= naps;
+                    let tries_again = is_timed && monitor.is_some();
+                    is_older |= tries_again;
                     let (address, name) = match monitor {
                         Some((address, class)) => (address, format!("{} of {class}", lock.name)),
                         None => (0, lock.name),
                     };
-                    (For::User { lock: Lock { name, ..lock }, address, kind, mode }, holder, is_timed && !naps)
+                    (For::User { lock: Lock { name, ..lock }, address, kind, mode }, holder, is_timed && !tries_again)
                 }
                 (None, None, Some(word)) => {
                     let mut word = word.clone();
@@ -240,7 +240,7 @@ pub(super) fn leave_ended_out(
     waits.retain(|wait| {
         let before = &wait.thread.time;
         let sleeps_on = |now: &thread_time| is_asleep(now) && now.since_ns == before.since_ns;
-        changed.get(&before.id).is_none_or(|now| sleeps_on(now) || wait.thread.naps_on(sites))
+        changed.get(&before.id).is_none_or(|now| sleeps_on(now) || wait.thread.waits_on_for_monitor(sites))
     });
     find_deadlocks(waits);
 }

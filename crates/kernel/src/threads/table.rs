@@ -68,7 +68,7 @@ pub(super) struct Thread {
     sleep: Option<KnownSleep>,
     /// When the present sleep began, and the chance that no look has taken its stacks so far.
     chance: (u64, f64),
-    naps: Option<Naps>,
+    monitor_wait: Option<MonitorWait>,
     /// The part of its time that was handed over.
     charged: Spent,
     /// Since the last drain.
@@ -118,15 +118,15 @@ struct KnownSleep {
 }
 
 /// A wait for a monitor of Java's, which is many sleeps: the machine parks a thread for a second at a time until it may enter.
-struct Naps {
-    /// When the first of them began, at the latest.
+struct MonitorWait {
+    /// When the first sleep began, at the latest.
     begin_ns: u64,
     awaited: AwaitedByJava,
 }
 
-impl Naps {
+impl MonitorWait {
     /// Whether the thread still waits for that monitor, which the same one has.
-    fn go_on(&self, time: &thread_time, sites: &mut SleepSites) -> bool {
+    fn goes_on(&self, time: &thread_time, sites: &mut SleepSites) -> bool {
         sites.awaited_by_java(time.tgid, time.tid).is_some_and(|now| now == self.awaited)
     }
 }
@@ -217,22 +217,22 @@ impl Thread {
         (*since_ns == self.time.since_ns && !self.is_woken()).then_some((site, word.as_ref()))
     }
 
-    /// Where it waits: where it sleeps, or between two naps where it slept and will sleep again.
+    /// Where it waits: where it sleeps, or between two sleeps for a monitor, where it slept and will sleep again.
     pub(super) fn waits_at(&self) -> Option<(&Rc<SleepSite>, Option<&FutexWord>)> {
         self.site().or_else(|| {
-            let sleep = self.sleep.as_ref().filter(|_| self.naps.is_some())?;
+            let sleep = self.sleep.as_ref().filter(|_| self.monitor_wait.is_some())?;
             Some((&sleep.site, sleep.word.as_ref()))
         })
     }
 
     /// How long it has waited until then, at least.
     pub(super) fn waited_ns(&self, now_ns: u64) -> u64 {
-        self.naps.as_ref().map_or_else(|| self.slept_ns(now_ns), |naps| now_ns.saturating_sub(naps.begin_ns))
+        self.monitor_wait.as_ref().map_or_else(|| self.slept_ns(now_ns), |wait| now_ns.saturating_sub(wait.begin_ns))
     }
 
-    /// Whether it still waits in naps, after a look that found it changed.
-    pub(super) fn naps_on(&self, sites: &mut SleepSites) -> bool {
-        self.naps.as_ref().is_some_and(|naps| naps.go_on(&self.time, sites))
+    /// Whether it still waits for the same monitor, after a look that found it changed.
+    pub(super) fn waits_on_for_monitor(&self, sites: &mut SleepSites) -> bool {
+        self.monitor_wait.as_ref().is_some_and(|wait| wait.goes_on(&self.time, sites))
     }
 
     /// Whether it sleeps for a futex that is, or may be, a lock.
@@ -330,7 +330,7 @@ impl Threads {
             task: 0,
             stack_pointer: 0,
             sleep: None,
-            naps: None,
+            monitor_wait: None,
             charged: [0; STATES],
             looks: Vec::new(),
             last_site: LastSite::default(),
@@ -346,15 +346,16 @@ impl Threads {
         (thread.released_ns, thread.woke_ns, thread.call) = (look.released_ns, look.woke_ns, look.call);
         (thread.wakee_tid, thread.waker_tid, thread.switches) = (look.wakee_tid, look.waker_tid, look.switches);
         (thread.task, thread.stack_pointer) = (look.task, look.stack_pointer);
-        if is_other_sleep && (was_released || !thread.naps_on(sites)) {
-            thread.naps = None;
+        if is_other_sleep && (was_released || !thread.waits_on_for_monitor(sites)) {
+            thread.monitor_wait = None;
         }
         if let Some((site, word)) = described {
-            if thread.naps.is_none() && site.program_lock().is_some() {
+            if thread.monitor_wait.is_none() && site.program_lock().is_some() {
                 let awaited = sites.awaited_by_java(look.time.tgid, look.time.tid);
                 let begin_ns = look.time.since_ns.saturating_sub(look.before_ns);
-                thread.naps =
-                    awaited.filter(|awaited| awaited.monitor.is_some()).map(|awaited| Naps { begin_ns, awaited });
+                thread.monitor_wait = awaited
+                    .filter(|awaited| awaited.monitor.is_some())
+                    .map(|awaited| MonitorWait { begin_ns, awaited });
             }
             let thread_time { since_ns, spent_ns, .. } = look.time;
             thread.sleep = Some(KnownSleep { since_ns, ran_ns: spent_ns[RUNNING], site, word });
@@ -382,7 +383,7 @@ impl Threads {
         let is_cut = |thread: &Thread| {
             thread.sleep.as_ref().is_some_and(|sleep| {
                 let ran_ns = time.spent_ns[RUNNING].saturating_sub(sleep.ran_ns);
-                let is_known = sleep.since_ns == cut_sleep_ns || thread.naps.is_some();
+                let is_known = sleep.since_ns == cut_sleep_ns || thread.monitor_wait.is_some();
                 cut_sleep_ns > 0 && is_known && ran_ns < LONGEST_DEATH_NS
             })
         };

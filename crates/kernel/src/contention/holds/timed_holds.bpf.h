@@ -2,7 +2,7 @@
 /*
  * Which holds are timed, of a lock that is taken too often to time them all.
  *
- * A CPU draws at an acquisition, by group of locks: all holds of a group that has few, one of this many of a group that has more,
+ * A CPU draws at an acquisition, by group of locks: all holds of a group that has few, one in many of a group that has more,
  * at random. One that is drawn stands for as many as it was drawn from, so sums stay unbiased while that number changes. One that
  * is not has no clock read for it, and nothing written that another CPU writes, too.
  */
